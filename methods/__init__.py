@@ -1,0 +1,1 @@
+"""Decoding methods: from a prompt to tokens, each one lossless against its target."""

@@ -1,0 +1,90 @@
+"""Names to decoding methods: built in, from installed packages, or from a module the user names."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from methods.errors import UsageError
+from methods.interface import DecodingMethod
+
+ENTRY_POINT_GROUP = "spd_bench.methods"
+"""A package offers methods by an entry point in this group that names a module to import."""
+
+BUILTIN_MODULES = ("methods.autoregressive",)
+
+_methods: dict[str, type[DecodingMethod]] = {}
+_discovered = False
+
+M = TypeVar("M", bound=type[DecodingMethod])
+
+
+def register(name: str) -> Callable[[M], M]:
+    """Class decorator that makes a method known as ``name``. A taken name is an error."""
+
+    def add(cls: M) -> M:
+        known = _methods.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise UsageError(
+                f"method name {name!r} is already taken by {known.__module__}.{known.__qualname__}"
+            )
+        cls.name = name
+        _methods[name] = cls
+        return cls
+
+    return add
+
+
+def load_plugin(module: str) -> None:
+    """Import ``module`` so that the methods it registers become known."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"plugin module {module!r} cannot be imported: {error}") from error
+
+
+def names() -> list[str]:
+    """All known method names, sorted."""
+    _discover()
+    return sorted(_methods)
+
+
+def get(name: str) -> type[DecodingMethod]:
+    """The class registered as ``name``; ``UsageError`` lists what exists."""
+    _discover()
+    if name not in _methods:
+        raise UsageError(f"unknown method {name!r}; known: {', '.join(names())}")
+    return _methods[name]
+
+
+def option_names(name: str) -> list[str]:
+    """The options the method accepts."""
+    return [field.name for field in dataclasses.fields(get(name).Options)]
+
+
+def create(name: str, target: Any, options: Mapping[str, Any] | None = None) -> DecodingMethod:
+    """Build a method for ``target``. Options the method does not have are refused by name."""
+    cls = get(name)
+    given = dict(options or {})
+    allowed = option_names(name)
+    unknown = sorted(set(given) - set(allowed))
+    if unknown:
+        raise UsageError(
+            f"method {name!r} has no option {', '.join(map(repr, unknown))}; "
+            f"allowed: {', '.join(allowed) or 'none'}"
+        )
+    return cls(target, cls.Options(**given))
+
+
+def _discover() -> None:
+    global _discovered
+    if _discovered:
+        return
+    _discovered = True
+    for module in BUILTIN_MODULES:
+        importlib.import_module(module)
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        load_plugin(point.value)
