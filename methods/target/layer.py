@@ -1,0 +1,70 @@
+"""One decoder layer of the target: norm, token mixer, norm, MLP, each added to the residual stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from methods.errors import UsageError
+from methods.target.attention import Attention
+from methods.target.block import Block
+from methods.target.delta_net import GatedDeltaNet
+from methods.target.fused import FusedLinear, RMSNorm
+from methods.target.state import LayerCache
+
+SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_text", "qwen3_5_moe_text")
+
+
+class Layer:
+    """A transformers decoder layer run on our rollback caches, its own weights and modules inside."""
+
+    def __init__(self, module: nn.Module, window: int | None) -> None:
+        self.input_norm = RMSNorm(module.input_layernorm)
+        self.post_norm = RMSNorm(module.post_attention_layernorm)
+        self.mixer: Any
+        if hasattr(module, "linear_attn"):
+            self.mixer = GatedDeltaNet(module.linear_attn)
+        else:
+            self.mixer = Attention(module.self_attn, window)
+        self.mlp = GatedMLP(module.mlp) if hasattr(module.mlp, "gate_proj") else module.mlp
+
+    def new_cache(self, batch: int, like: Tensor) -> LayerCache:
+        return self.mixer.new_cache(batch, like)
+
+    def __call__(self, x: Tensor, block: Block, cache: LayerCache) -> Tensor:
+        """Residual stream [batch, count, hidden] before the layer -> after it."""
+        x = x + self.mixer(self.input_norm(x), block, cache)
+        return x + self.mlp(self.post_norm(x))
+
+
+class GatedMLP:
+    """down(act(gate(x)) * up(x)) with gate and up in one matrix."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.gate_up = FusedLinear([module.gate_proj, module.up_proj])
+        self.down: nn.Module = module.down_proj
+        self.act = F.silu if isinstance(module.act_fn, nn.SiLU) else module.act_fn
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return self.down(self.act(gate) * up)
+
+
+def build_layers(model: nn.Module, config: Any) -> list[Layer]:
+    """Layers of a transformers causal LM. ``UsageError`` for a family whose layers differ."""
+    if config.model_type not in SUPPORTED:
+        raise UsageError(f"target family {config.model_type!r} is not supported; allowed: {', '.join(SUPPORTED)}")
+    return [Layer(module, _window(config, index)) for index, module in enumerate(model.layers)]
+
+
+def _window(config: Any, index: int) -> int | None:
+    """The sliding window of layer ``index``, or None for full attention."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        return window if kinds[index] == "sliding_attention" else None
+    if not getattr(config, "use_sliding_window", True):
+        return None
+    return window

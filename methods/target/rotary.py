@@ -1,0 +1,64 @@
+"""Rotary position embedding of the target, as a table over positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from methods.errors import UsageError
+
+_LENGTH_DEPENDENT = ("dynamic", "longrope")
+
+
+class Rotary:
+    """cos / sin rows [positions, rotary_dim], computed by the model's own module and kept.
+
+    Raises ``UsageError`` for RoPE types whose angles depend on the length of the sequence: a
+    cached key would then be wrong as soon as the sequence grows.
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype, device: torch.device) -> None:
+        kind = getattr(module, "rope_type", "default")
+        if kind in _LENGTH_DEPENDENT:
+            raise UsageError(f"RoPE type {kind!r} depends on the sequence length and is not supported")
+        self._module = module
+        self._like = torch.empty(1, dtype=dtype, device=device)
+        self._cos = torch.empty(0, 0, dtype=dtype, device=device)
+        self._sin = self._cos
+
+    @property
+    def dim(self) -> int:
+        """How many dimensions of each head are rotated."""
+        self._reserve(1)
+        return self._cos.shape[-1]
+
+    def rows(self, start: int, count: int) -> tuple[Tensor, Tensor]:
+        """cos and sin [count, rotary_dim] of consecutive positions."""
+        self._reserve(start + count)
+        return self._cos[start : start + count], self._sin[start : start + count]
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin [..., rotary_dim] of any positions [...]."""
+        self._reserve(int(positions.max()) + 1)
+        return self._cos[positions], self._sin[positions]
+
+    def _reserve(self, length: int) -> None:
+        if length <= self._cos.shape[0]:
+            return
+        length = max(1024, 1 << (length - 1).bit_length())
+        positions = torch.arange(length, device=self._like.device)[None]
+        with torch.no_grad():
+            cos, sin = self._module(self._like, position_ids=positions)
+        self._cos, self._sin = cos[0].contiguous(), sin[0].contiguous()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the first ``rotary_dim`` dimensions of x [..., heads, head_dim], pass the rest.
+
+    ``cos`` and ``sin`` are [..., 1, rotary_dim]; the halves are rotated as in transformers' Llama.
+    """
+    dim = cos.shape[-1]
+    if dim < x.shape[-1]:
+        return torch.cat((rotate(x[..., :dim], cos, sin), x[..., dim:]), -1)
+    first, second = x.chunk(2, -1)
+    return torch.addcmul(x * cos, torch.cat((-second, first), -1), sin)

@@ -1,0 +1,74 @@
+"""Small random targets of every supported family: for checks and tests, in memory and in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from methods.errors import UsageError
+from methods.target.target import Target
+
+FAMILIES = ("llama", "qwen3", "hybrid", "moe", "sliding")
+"""hybrid: Qwen3.5 (Gated DeltaNet and full attention); moe: Qwen3-MoE; sliding: Mistral, window 8."""
+
+
+def tiny_target(
+    family: str, layers: int = 8, vocab: int = 64, seed: int = 0, dtype: torch.dtype = torch.float32, sharpness: float = 1.0
+) -> Target:
+    """A randomly initialised target with ``layers`` layers.
+
+    ``sharpness`` scales the head so that greedy choices are no near-ties and T = 1 is not flat.
+    """
+    if family not in FAMILIES:
+        raise UsageError(f"unknown tiny family {family!r}; allowed: {', '.join(FAMILIES)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _model(family, layers, vocab)
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.data.add_(0.1 * torch.randn_like(parameter))
+        if family != "hybrid":
+            # Small embeddings let the layers decide; the delta rule would amplify rounding then.
+            model.model.embed_tokens.weight.data.mul_(0.2)
+        model.lm_head.weight.data.mul_(sharpness)
+    model.generation_config.eos_token_id = None
+    return Target(model.to(dtype), name=f"tiny-{family}")
+
+
+def _model(family: str, layers: int, vocab: int) -> Any:
+    from transformers import (
+        LlamaConfig,
+        LlamaForCausalLM,
+        MistralConfig,
+        MistralForCausalLM,
+        Qwen3_5ForCausalLM,
+        Qwen3_5TextConfig,
+        Qwen3Config,
+        Qwen3ForCausalLM,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
+    )
+
+    common: dict[str, Any] = {
+        "vocab_size": vocab, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": layers,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512,
+        "initializer_range": 0.07 if family == "hybrid" else 0.2, "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None,
+        "pad_token_id": None,
+    }  # fmt: skip
+    if family == "llama":
+        return LlamaForCausalLM(LlamaConfig(**common))
+    if family == "sliding":
+        return MistralForCausalLM(MistralConfig(**common, sliding_window=8))
+    if family == "qwen3":
+        return Qwen3ForCausalLM(Qwen3Config(**common))
+    if family == "moe":
+        moe = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
+        return Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **moe))
+    linear = {
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4,
+    }  # fmt: skip
+    rope = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}
+    kinds = ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(layers)]
+    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**common, **linear, rope_parameters=rope, layer_types=kinds))
