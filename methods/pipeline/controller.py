@@ -137,7 +137,8 @@ class PipelineController:
 
     @property
     def newest(self) -> Level:
-        """The nodes that entered in this cycle and are still in flight: the drafter's input."""
+        """The nodes that entered in this cycle and are still in flight: the drafter's input. Every
+        node is in it for one cycle, its own in stage 1, so it is drafted from exactly once."""
         level = self._tree.newest
         return level if level[0].entered == self.cycle else ()
 
@@ -152,7 +153,8 @@ class PipelineController:
         return not (self._next_level_known or self.finished) and (self.n == 1 or not self.verification_due)
 
     def stage_work(self) -> tuple[Level, ...]:
-        """The nodes each stage 1..n runs in this cycle; empty where the pipeline has a gap."""
+        """The nodes each stage 1..n runs in this cycle, stage 1 first; empty where there is a gap.
+        It does not change within a cycle."""
         return self._work
 
     def depth(self, node: Node) -> int:
