@@ -46,7 +46,9 @@ class Step:
     the tokens that joined the output, ``depth`` the deepest draft position that was examined.
     ``target_layers`` and ``draft_layers`` are the decoder layers on the critical path, in units of
     one target layer; a drafter that runs beside the target adds only what it takes longer.
-    ``phases`` are measured wall-clock seconds by name ("target", "draft", "verify").
+    ``nodes`` are the tokens each target stage ran (one entry without a pipeline): what a wider draft
+    costs, which the layer counts do not show. ``phases`` are measured wall-clock seconds by name
+    ("target", "draft", "verify").
     """
 
     drafted: int
@@ -55,6 +57,7 @@ class Step:
     target_layers: float
     draft_layers: float
     depth: int = 0
+    nodes: tuple[int, ...] = (1,)
     phases: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -73,7 +73,7 @@ class PipelineController:
     acceptance tests against a draft law would not be lossless on a selection.
 
     ``steps`` has one ``Step`` per cycle, whose ``drafted`` is the number of candidates at the
-    verification of that cycle; ``nodes_per_cycle`` the number of nodes each stage ran. Counters:
+    verification of that cycle and ``nodes`` the number of nodes each stage ran. Counters:
     ``cycles``; ``fills``, times the pipeline was filled from a single token; ``rejections``,
     verifications that had candidates and accepted none; ``bubbles``, cycles without verification
     outside a fill, possible only for ``width`` > 1. With N decoded tokens after the first,
@@ -101,7 +101,6 @@ class PipelineController:
         self.transcript = transcript
         self.cycle = 1
         self.steps: list[Step] = []
-        self.nodes_per_cycle: list[tuple[int, ...]] = []
         self.rejections = 0
         self.bubbles = 0
         self._target_layers = target_layers
@@ -129,6 +128,11 @@ class PipelineController:
     def root(self) -> Node:
         """The committed token that will be verified next; nothing older is in flight."""
         return self._tree.root
+
+    @property
+    def in_flight(self) -> tuple[Level, ...]:
+        """All levels, oldest first; a node's parent is in the level before its own."""
+        return tuple(self._tree.levels)
 
     @property
     def candidates(self) -> Level:
@@ -232,10 +236,10 @@ class PipelineController:
                 target_layers=self._target_layers,
                 draft_layers=self._draft_layers if self._work[0] else 0.0,
                 depth=int(self._drafted > 0),
+                nodes=tuple(map(len, self._work)),
                 phases=phases or {},
             )
         )
-        self.nodes_per_cycle.append(tuple(map(len, self._work)))
         if not (self._emitted or self._filling):
             self.bubbles += 1
         self.cycle += 1

@@ -15,6 +15,7 @@ from methods.errors import UsageError
 from methods.target.fused import RMSNorm
 from methods.target.layer import build_layers
 from methods.target.rotary import Rotary
+from methods.target.shape import TargetShape
 from methods.target.stages import Stage
 from methods.target.state import State
 
@@ -128,6 +129,11 @@ class Target:
         if self._hashes is not None:
             return self._hashes
         return {"sha256": module_sha256(self.hf), "tokenizer_sha256": tokenizer_sha256(self.tokenizer)}
+
+    @property
+    def shape(self) -> TargetShape:
+        """Sizes and identity, as a drafter's checkpoint must match them."""
+        return TargetShape.from_config(self.config, self.name, **self.hashes)
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies this target in a record or a drafter's checkpoint."""

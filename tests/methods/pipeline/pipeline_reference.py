@@ -205,7 +205,7 @@ def check(script: Script) -> PipelineController:
     decoded = max(0, len(run.output) - 1)
     assert sum(step.emitted for step in pipeline.steps) == decoded
     assert pipeline.cycles == decoded + (script.n - 1) * pipeline.fills + pipeline.bubbles
-    assert pipeline.nodes_per_cycle == [tuple(map(len, work)) for work in run.work]
+    assert [step.nodes for step in pipeline.steps] == [tuple(map(len, work)) for work in run.work]
     ended_by_stop = bool(run.output) and run.output[-1] in script.stop_ids
     assert pipeline.transcript.finish_reason == ("stop" if ended_by_stop else "length")
     if script.width == 1:

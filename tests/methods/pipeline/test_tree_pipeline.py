@@ -103,7 +103,7 @@ def test_accepted_branch_without_descendants_is_extended_at_once():
     target = (0, 2, 5, 6)
     script = Script(3, 2, target, lambda prefix: tables.get(prefix, offer((9, 1.0))), cap=4)
     pipeline = check(script)
-    assert pipeline.nodes_per_cycle == [
+    assert [step.nodes for step in pipeline.steps] == [
         (1, 0, 0),  # 0
         (2, 1, 0),  # 1, 2
         (2, 2, 1),  # 3, 4 behind 1; now the target takes 2

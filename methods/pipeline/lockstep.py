@@ -1,0 +1,217 @@
+"""The pipeline in one process: every stage runs its tokens once a cycle, one stage after another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from methods.interface import DecodeResult, SamplingParams
+from methods.pipeline.controller import PipelineController, Verdict
+from methods.pipeline.drafter import Drafter, Features, critical_layers
+from methods.pipeline.tree import Level, Node, Proposal
+from methods.sampling import Draws, probabilities, target_token
+from methods.target.target import PREFILL_CHUNK, Target
+from methods.transcript import Transcript
+from methods.verification import DraftLaw, ProposalRule, accept_drawn
+
+
+class StageRunner:
+    """One stage with its state and, for trees, the nodes behind the committed prefix."""
+
+    def __init__(self, target: Target, first: int, last: int, reads: Sequence[int]) -> None:
+        self._stage = target.stage(first, last)
+        self._state = self._stage.new_state()
+        self._taps = {tap: row for row, tap in enumerate(reads) if first < tap <= last}
+        self._slots: dict[int, int] = {}
+        """Node id -> slot, kept for draft trees only."""
+
+    def prefill(self, hidden: Tensor) -> tuple[Tensor, Mapping[int, Tensor]]:
+        """Prompt tokens [1, count, hidden] -> the stage's output, and taps by row of ``reads``."""
+        hidden, tapped = self._stage.forward(hidden, self._state, taps=self._taps)
+        return hidden, {self._taps[tap]: value for tap, value in tapped.items()}
+
+    def run(self, level: Level, hidden: dict[int, Tensor], features: Features, tree: bool) -> None:
+        """Advance the level's nodes by one stage: replaces their ``hidden`` [1, 1, hidden]."""
+        parents = None
+        inputs = hidden[level[0].id] if len(level) == 1 else torch.cat([hidden[node.id] for node in level], 1)
+        if tree:
+            prefix = self._state.committed - 1
+            parents = [prefix if n.parent is None else self._slots[n.parent.id] for n in level]
+            self._slots.update({node.id: self._state.length + i for i, node in enumerate(level)})
+        out, tapped = self._stage.forward(inputs, self._state, parents, record=True, taps=self._taps)
+        for i, node in enumerate(level):
+            hidden[node.id] = out[:, i : i + 1]
+            for tap, value in tapped.items():
+                features[node.id][self._taps[tap]] = value[0, i]
+
+    def settle(self, seen: list[Node], kept: list[int], tree: bool) -> None:
+        """Keep the ``kept`` of the newest slots (indices into ``seen``); the first is now final."""
+        base = self._state.committed
+        if len(kept) < len(seen):
+            self._state.keep([base + i for i in kept])
+        self._state.commit(base + 1)
+        if tree:
+            self._slots = {seen[i].id: base + slot for slot, i in enumerate(kept)}
+
+
+class Lockstep:
+    """One decode call of a pipeline, all stages in this process."""
+
+    def __init__(
+        self,
+        target: Target,
+        stage_layers: Sequence[int],
+        drafter: Drafter,
+        sampling: SamplingParams,
+        rule: ProposalRule,
+        width: int,
+    ) -> None:
+        self._target = target
+        self._drafter = drafter
+        self._sampling = sampling
+        self._drawn = rule == "sampled" and not sampling.greedy
+        self._width = width
+        self._stage_layers = list(stage_layers)
+        bounds = pairwise(accumulate(stage_layers, initial=0))
+        self._stages = [StageRunner(target, first, last, drafter.reads) for first, last in bounds]
+        self._draws = Draws(sampling.seed)
+        self._hidden: dict[int, Tensor] = {}
+        self._features: Features = {}
+
+    @torch.no_grad()
+    def decode(self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]) -> DecodeResult:
+        """See ``DecodingMethod.decode``."""
+        started = time.perf_counter()
+        transcript = Transcript(self._target.room(prompt_ids, max_new_tokens), stop_ids)
+        pipeline, prefill_end = None, started
+        last = self._prefill(prompt_ids)
+        if not transcript.finished:
+            first = target_token(self._target.logits(last)[0, -1], self._sampling, self._draws, 0)
+            pipeline = self._begin(first, len(prompt_ids), transcript)
+        prefill_end = time.perf_counter()
+        while pipeline is not None and not pipeline.finished:
+            self._cycle(pipeline)
+        decode_s = time.perf_counter() - prefill_end
+        steps = pipeline.steps if pipeline is not None else []
+        return DecodeResult(
+            transcript.tokens, steps, prefill_end - started, decode_s, transcript.finish_reason or "length"
+        )
+
+    def _prefill(self, prompt_ids: Sequence[int]) -> Tensor:
+        """Run the prompt through the stages; returns the last token's output [1, 1, hidden]."""
+        self._target.check_prompt(prompt_ids)
+        reads = self._drafter.reads
+        prompt = self._target.embedding.new_empty(len(prompt_ids), len(reads), self._target.hidden_size)
+        hidden = prompt[:0]
+        for start in range(0, len(prompt_ids), PREFILL_CHUNK):
+            part = prompt[start : start + PREFILL_CHUNK]
+            hidden = self._target.embed(prompt_ids[start : start + PREFILL_CHUNK])
+            if 0 in reads:
+                part[:, reads.index(0)] = hidden[0]
+            for stage in self._stages:
+                hidden, tapped = stage.prefill(hidden)
+                for row, value in tapped.items():
+                    part[:, row] = value[0]
+        self._drafter.start(prompt)
+        return hidden[:, -1:]
+
+    def _begin(self, first_token: int, prompt_length: int, transcript: Transcript) -> PipelineController:
+        pipeline = PipelineController(
+            len(self._stages),
+            prompt_length,
+            first_token,
+            transcript,
+            self._width,
+            max(self._stage_layers),
+            critical_layers(self._drafter, self._stage_layers),
+        )
+        self._enter((pipeline.root,))
+        return pipeline
+
+    def _cycle(self, pipeline: PipelineController) -> None:
+        clock = time.perf_counter
+        t0 = clock()
+        logits = None
+        newest = pipeline.newest
+        if newest and not self._drafter.series:
+            logits = self._drafter.draft(pipeline, self._features)
+        t1 = clock()
+        for stage, level in zip(self._stages, pipeline.stage_work(), strict=True):
+            if level:
+                stage.run(level, self._hidden, self._features, self._width > 1)
+        t2 = clock()
+        if newest and self._drafter.series:
+            logits = self._drafter.draft(pipeline, self._features)
+        if pipeline.expansion_due:
+            self._expand(pipeline, newest, logits)
+        t3 = clock()
+        if pipeline.verification_due:
+            self._verify(pipeline)
+        t4 = clock()
+        if pipeline.expansion_due:
+            self._expand(pipeline, newest, logits)
+        t5 = clock()
+        pipeline.end_cycle({"target": t2 - t1, "draft": t1 - t0 + t3 - t2 + t5 - t4, "verify": t4 - t3})
+
+    def _verify(self, pipeline: PipelineController) -> None:
+        """Commit the target's token after the root, which has left the last stage."""
+        root = pipeline.root
+        logits = self._target.logits(self._hidden[root.id])[0, -1]
+        if self._drawn and pipeline.candidates:
+            child: Node | None = pipeline.candidates[0]
+            law = pipeline.candidates[0].record
+            accepted, token = accept_drawn(probabilities(logits, self._sampling), law, self._draws)
+            child = child if accepted else None
+        else:
+            index = len(pipeline.transcript.tokens)
+            token = target_token(logits, self._sampling, self._draws, index)
+            child = pipeline.candidate(token)
+        self._settle(pipeline, pipeline.commit(token, child), root)
+
+    def _settle(self, pipeline: PipelineController, verdict: Verdict, root: Node) -> None:
+        for number, stage in enumerate(self._stages, 1):
+            stage.settle(verdict.seen_by(number), verdict.kept_by(number), self._width > 1)
+        self._drafter.settle(verdict, self._features[root.id])
+        gone = [n.id for level in verdict.levels for n in level if n.id not in verdict.survivors]
+        for node_id in gone:
+            del self._hidden[node_id], self._features[node_id]
+        if verdict.flushed:
+            self._enter((verdict.root,))
+
+    def _expand(self, pipeline: PipelineController, newest: Level, logits: Tensor | None) -> None:
+        """Let the drafter's choice behind the newest nodes that are still in flight enter."""
+        offers: dict[int, list[Proposal]] = {}
+        if logits is not None:
+            alive = {node.id for node in pipeline.newest}
+            rows = [row for row, node in enumerate(newest) if node.id in alive]
+            offers = {newest[row].id: self._propose(logits[row]) for row in rows}
+        pipeline.expand(offers)
+        level = pipeline.in_flight[-1]
+        if level[0].entered == pipeline.cycle + 1:
+            self._enter(level)
+
+    def _propose(self, logits: Tensor) -> list[Proposal]:
+        """The drafter's offers for one node from its draft logits [draft_vocab]."""
+        vocabulary = self._drafter.vocabulary
+        if self._drawn:
+            law = DraftLaw.draw(logits, vocabulary, self._sampling, self._draws)
+            return [Proposal(law.token, 0.0, law)]
+        if self._width == 1:
+            return [Proposal(int(vocabulary.to_target(logits.argmax())), 0.0)]
+        best = logits.float().log_softmax(-1).topk(min(self._width, logits.shape[-1]))
+        tokens = vocabulary.to_target(best.indices).tolist()
+        return [Proposal(token, logprob) for token, logprob in zip(tokens, best.values.tolist(), strict=True)]
+
+    def _enter(self, level: Level) -> None:
+        """Embed tokens that enter stage 1 in the next cycle."""
+        hidden = self._target.embed([node.token for node in level])
+        reads = self._drafter.reads
+        for i, node in enumerate(level):
+            self._hidden[node.id] = hidden[:, i : i + 1]
+            self._features[node.id] = hidden.new_empty(len(reads), hidden.shape[-1])
+            if 0 in reads:
+                self._features[node.id][reads.index(0)] = hidden[0, i]

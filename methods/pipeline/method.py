@@ -1,0 +1,83 @@
+"""What the pipeline methods share: stage split, options, and the decode call."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from methods.errors import UsageError
+from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.pipeline.drafter import Drafter
+from methods.pipeline.lockstep import Lockstep
+from methods.target.partition import check_stage_layers, split_layers
+from methods.target.target import Target
+from methods.verification import proposal_rule
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """``n`` stages, drafts of ``width`` W, a trained ``checkpoint`` (a path or ``hf:REPO/FILE``) or
+    an ``untrained`` drafter; ``stage_layers`` such as "5;9;9;9" for an uneven split."""
+
+    n: int = 8
+    width: int = 1
+    proposal: str | None = None
+    checkpoint: str | None = None
+    untrained: bool = False
+    stage_layers: str | None = None
+
+
+class PipelineMethod(DecodingMethod):
+    """A pipeline of target stages with the drafter of a subclass."""
+
+    Options = PipelineOptions
+
+    def __init__(self, target: Target, options: Any) -> None:
+        super().__init__(target, options)
+        if options.width < 1:
+            raise UsageError(f"width must be >= 1, got {options.width}")
+        self.stage_layers = _stages(target.num_layers, options.n, options.stage_layers)
+        self.rule = proposal_rule(options.proposal, options.width)
+        if (options.checkpoint is None) == (not options.untrained):
+            raise UsageError(
+                f"method {self.name!r} needs a drafter for {target.name}, n = {options.n}: give --checkpoint "
+                "(a directory written by training, or an authors' file as PATH or hf:REPO/FILE), or "
+                "--untrained for a random one (not both)"
+            )
+
+    @abstractmethod
+    def drafter(self) -> Drafter:
+        """A drafter for one sequence."""
+
+    def decode(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_new_tokens: int,
+        stop_ids: Sequence[int] = (),
+    ) -> DecodeResult:
+        run = Lockstep(
+            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
+        )
+        return run.decode(prompt_ids, max_new_tokens, stop_ids)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "proposal": self.rule,
+            "stage_layers": self.stage_layers,
+            "untrained": self.options.untrained,
+        }
+
+
+def _stages(num_layers: int, n: int, explicit: str | None) -> list[int]:
+    if explicit is None:
+        return split_layers(num_layers, n)
+    try:
+        layers = [int(part) for part in explicit.split(";")]
+    except ValueError as error:
+        raise UsageError(f"stage layers {explicit!r} are not numbers separated by ';', e.g. 5;9;9;9") from error
+    if len(layers) != n:
+        raise UsageError(f"stage layers {explicit!r} name {len(layers)} stages, but n = {n}")
+    return check_stage_layers(num_layers, layers)

@@ -1,0 +1,70 @@
+"""Speculative pipeline decoding (arXiv 2605.30852), and its post-step ablation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from methods.drafting.vocabulary import DraftVocabulary
+from methods.errors import UsageError
+from methods.pipeline.method import PipelineMethod, PipelineOptions
+from methods.registry import register
+from methods.spd import checkpoint
+from methods.spd.aggregation import choose_anchors
+from methods.spd.drafter import SpdDrafter
+from methods.target.target import Target
+
+Schedule = Literal["pre-step", "post-step"]
+_UNTRAINED_LAYERS = 3
+
+
+@dataclass(frozen=True)
+class SpdOptions(PipelineOptions):
+    """``draft_layers`` Ls (None: what the checkpoint has); ``schedule`` pre-step drafts beside the
+    stages, post-step after them."""
+
+    draft_layers: int | None = None
+    schedule: str = "pre-step"
+
+
+@register("spd")
+class Spd(PipelineMethod):
+    """n target stages and the pipeline draft module beside them."""
+
+    Options = SpdOptions
+
+    def __init__(self, target: Target, options: SpdOptions) -> None:
+        super().__init__(target, options)
+        if options.schedule not in get_args(Schedule):
+            raise UsageError(f"unknown schedule {options.schedule!r}; allowed: {', '.join(get_args(Schedule))}")
+        self._about: dict[str, Any] = {"schedule": options.schedule}
+        if options.untrained:
+            self.module = checkpoint.untrained(
+                target.shape,
+                choose_anchors(self.stage_layers),
+                options.draft_layers or _UNTRAINED_LAYERS,
+                DraftVocabulary(target.vocab_size),
+                target.head_weight,
+                target.final_norm,
+                target.rotary.at,
+                dtype=target.dtype,
+            ).to(target.device)
+        else:
+            loaded = checkpoint.load(
+                options.checkpoint,
+                target.shape,
+                target.final_norm,
+                target.rotary.at,
+                n=options.n,
+                stage_layers=self.stage_layers,
+                draft_layers=options.draft_layers,
+                dtype=target.dtype,
+            )
+            self.module = loaded.module.to(target.device)
+            self._about.update(checkpoint=loaded.source, checkpoint_sha256=loaded.sha256)
+
+    def drafter(self) -> SpdDrafter:
+        return SpdDrafter(self.module, series=self.options.schedule == "post-step")
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), **self._about, "draft_layers": self.module.config.draft_layers}

@@ -1,0 +1,39 @@
+"""Shared by all tests: one thread (results must not depend on the machine) and the tiny targets."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from methods.target.target import Target
+from methods.target.tiny import FAMILIES, tiny_target
+
+torch.set_num_threads(1)
+
+
+@functools.cache
+def tiny(family: str, layers: int = 8) -> Target:
+    """Built once per session: methods only read a target."""
+    return tiny_target(family, layers)
+
+
+@pytest.fixture(params=FAMILIES)
+def target(request: pytest.FixtureRequest) -> Target:
+    return tiny(request.param)
+
+
+@pytest.fixture
+def hybrid() -> Target:
+    return tiny("hybrid")
+
+
+@pytest.fixture
+def llama() -> Target:
+    return tiny("llama")
+
+
+def random_ids(count: int, vocab: int = 64, seed: int = 0) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, vocab, (count,), generator=generator).tolist()
