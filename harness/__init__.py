@@ -1,0 +1,1 @@
+"""Benchmarks, runs, records and metrics around the decoding methods."""

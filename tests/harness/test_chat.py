@@ -1,0 +1,142 @@
+"""Prompt ids: one BOS, the template's own text and nothing else, earlier answers kept (check C22)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from harness import chat
+from methods.errors import UsageError
+
+BOS, EOS = "<s>", "</s>"
+TEMPLATE = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+    "{% if enable_thinking is defined and not enable_thinking %}(quiet){% endif %}"
+)
+USER = [{"role": "user", "content": "hi there"}]
+
+
+def make_tokenizer(*, adds_bos: bool, template: str | None = TEMPLATE, has_bos: bool = True):
+    """A byte-level tokenizer without merges: every text is encodable, nothing is downloaded."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([BOS, EOS, *alphabet])}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    if adds_bos:
+        core.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token=BOS if has_bos else None, eos_token=EOS
+    )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def text_of(tokenizer, ids: list[int]) -> str:
+    return tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+@pytest.mark.parametrize("written", ["", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}"])
+def test_exactly_one_bos_where_there_is_one(adds_bos, written):
+    tokenizer = make_tokenizer(adds_bos=adds_bos, template=written + TEMPLATE)
+    ids = chat.render(tokenizer, USER)
+    assert ids.count(tokenizer.bos_token_id) == int(adds_bos or bool(written))
+    start = BOS if adds_bos or written else ""
+    assert text_of(tokenizer, ids) == f"{start}[user]hi there</s>[assistant](quiet)"
+
+
+def test_tokenizer_without_bos():
+    tokenizer = make_tokenizer(adds_bos=False, has_bos=False)
+    assert tokenizer.bos_token_id is None
+    assert text_of(tokenizer, chat.render(tokenizer, USER)) == "[user]hi there</s>[assistant](quiet)"
+
+
+def test_ids_are_plain_integers():
+    ids = chat.render(make_tokenizer(adds_bos=True), USER)
+    assert type(ids) is list and all(type(token) is int for token in ids)
+
+
+def test_thinking_is_off_unless_asked_for():
+    tokenizer = make_tokenizer(adds_bos=False)
+    assert "(quiet)" not in text_of(tokenizer, chat.render(tokenizer, USER, thinking=True))
+
+
+def test_second_turn_contains_the_first_answer():
+    tokenizer = make_tokenizer(adds_bos=True)
+    messages = chat.next_turn(USER, "first answer", "and now?")
+    expected = f"{BOS}[user]hi there</s>[assistant]first answer</s>[user]and now?</s>[assistant](quiet)"
+    assert text_of(tokenizer, chat.render(tokenizer, messages)) == expected
+    assert USER == [{"role": "user", "content": "hi there"}]
+
+
+def test_fastchat_template_by_name_for_a_tokenizer_without_one():
+    tokenizer = make_tokenizer(adds_bos=True, template=None)
+    messages = chat.next_turn(USER, "first answer", "and now?")
+    text = text_of(tokenizer, chat.render(tokenizer, messages, "vicuna_v1.1"))
+    assert text.startswith(f"{BOS}A chat between a curious user")
+    assert text.endswith(" USER: hi there ASSISTANT: first answer</s>USER: and now? ASSISTANT:")
+
+
+def test_fastchat_template_that_writes_a_bos_itself():
+    tokenizer = make_tokenizer(adds_bos=True, template=None)
+    assert chat._conversation("llama2-chinese").get_prompt().startswith(BOS)
+    ids = chat.render(tokenizer, USER, "llama2-chinese")
+    assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
+
+
+def test_fastchat_system_message_is_the_users():
+    tokenizer = make_tokenizer(adds_bos=False, template=None)
+    messages = [{"role": "system", "content": "Be brief."}, *USER]
+    text = text_of(tokenizer, chat.render(tokenizer, messages, "vicuna_v1.1"))
+    assert text == "Be brief. USER: hi there ASSISTANT:"
+
+
+def test_no_template_and_unknown_name_are_usage_errors():
+    tokenizer = make_tokenizer(adds_bos=True, template=None)
+    for call in (chat.render, lambda t, _: chat.template_hash(t), lambda t, _: chat.describe(t)):
+        with pytest.raises(UsageError, match=r"has no chat template; name a FastChat .*vicuna_v1\.1"):
+            call(tokenizer, USER)
+    with pytest.raises(
+        UsageError, match=r"unknown FastChat conversation template 'nope'; known: .*vicuna_v1\.1"
+    ):
+        chat.render(tokenizer, USER, "nope")
+
+
+def test_names_the_error_message_suggests_exist():
+    for name in ("vicuna_v1.1", "llama-2", "qwen-7b-chat", "zero_shot"):
+        assert chat._conversation(name).name == name
+
+
+def test_template_hash_follows_the_template():
+    one = chat.template_hash(make_tokenizer(adds_bos=True))
+    assert one == chat.template_hash(make_tokenizer(adds_bos=False))
+    assert one != chat.template_hash(make_tokenizer(adds_bos=True, template=TEMPLATE + " "))
+    named = {
+        chat.template_hash(make_tokenizer(adds_bos=True), name) for name in ("vicuna_v1.1", "qwen-7b-chat")
+    }
+    assert len(named | {one}) == 3
+
+
+def test_description_for_the_record():
+    tokenizer = make_tokenizer(adds_bos=True)
+    own = chat.describe(tokenizer)
+    assert own == chat.ChatFormat("tokenizer", None, chat.template_hash(tokenizer), True, False, True)
+    named = chat.describe(tokenizer, "qwen-7b-chat")
+    assert (named.kind, named.name, named.thinking_switch) == ("fastchat", "qwen-7b-chat", False)
+    plain = chat.describe(make_tokenizer(adds_bos=False, template="{{ messages }}"))
+    assert (plain.adds_bos, plain.thinking_switch) == (False, False)
+
+
+def test_fastchat_import_stays_light():
+    code = (
+        "import sys\nfrom harness import chat\nchat._conversation('vicuna_v1.1')\n"
+        "print(sorted({'torch', 'transformers', 'fastchat.model'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
