@@ -6,7 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
+from harness.cli import DEFAULT_PRESET
 from methods.errors import UsageError
 from paper_tables import plan, runs, table1
 from paper_tables.render import SUFFIXES, Table, check_format, render
@@ -21,13 +23,15 @@ TABLES = {"1": _table1}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or 2 after one line on stderr for input that cannot be used."""
-    options = _parser().parse_args(argv)
+    """The exit code: 0; 2 after one line on stderr for input that cannot be used; 130 interrupted."""
     try:
-        print(build(options), end="")
+        print(build(_parser().parse_args(argv)), end="")
     except UsageError as error:
-        print(f"paper_tables: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -50,10 +54,15 @@ def build(options: argparse.Namespace) -> str:
     return text
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m paper_tables", description=__doc__)
+    parser = _Parser(prog="python -m paper_tables", description=__doc__)
     parser.add_argument("number", metavar="N", help=f"the table's number: {', '.join(TABLES)}")
-    parser.add_argument("--preset", default="smollm2-135m", help="target preset (default: %(default)s)")
+    parser.add_argument("--preset", default=DEFAULT_PRESET, help="target preset (default: %(default)s)")
     parser.add_argument("--size", default="quick", help=f"{' or '.join(plan.SIZES)} (default: %(default)s)")
     parser.add_argument("--format", default="markdown", help=f"{', '.join(SUFFIXES)} (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: %(default)s")

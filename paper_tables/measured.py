@@ -31,10 +31,11 @@ class Measured:
     """Losslessness status; None = not checked, and then no speedup may be shown."""
     prompts: int
     tokens: int
+    failed: int
 
 
-def from_summary(row: Row, lines: Iterable[Mapping[str, Any]]) -> list[Measured]:
-    """The harness's summary lines (the ``results`` of a run's last stdout line) for ``row``."""
+def from_summary(row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1) -> list[Measured]:
+    """The lines of ``harness.summary.rows`` at draft width ``width`` as the cells of ``row``."""
     return [
         Measured(
             row=row,
@@ -42,27 +43,23 @@ def from_summary(row: Row, lines: Iterable[Mapping[str, Any]]) -> list[Measured]
             benchmark=line["benchmark"],
             S0=_interval(line, "S0"),
             S=_interval(line, "S"),
-            lossless=_status(row, line.get("lossless")),
+            lossless=_status(row, line["lossless"]),
             prompts=line["prompts"],
             tokens=line["tokens"],
+            failed=line["failed"],
         )
         for line in lines
-        if line["width"] == 1
+        if line["width"] == width
     ]
 
 
 def _interval(line: Mapping[str, Any], name: str) -> Interval:
-    low, high = line.get(f"{name}_interval") or (None, None)
+    low, high = line[f"{name}_interval"] or (None, None)
     return Interval(line[name], low, high)
 
 
-def _status(row: Row, lossless: str | Mapping[str, int] | None) -> str | None:
-    """One word, or counts by word where prompts differ. AR is what the others are compared with."""
-    if row.method == AR:
-        return "reference"
-    if isinstance(lossless, Mapping):
-        present = {word: count for word, count in lossless.items() if count}
-        if "unchecked" in present:
-            return None
-        lossless = ", ".join(f"{count} {word}" for word, count in present.items()) if present else None
-    return None if lossless == "unchecked" else lossless
+def _status(row: Row, lossless: str | None) -> str | None:
+    if lossless in (None, "unchecked"):
+        return None
+    # AR's own output is what the others are compared with; "exact" would claim a comparison.
+    return "reference" if row.method == AR else lossless

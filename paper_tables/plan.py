@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.plan import AR
 from methods.errors import UsageError
-
-BENCHMARKS = ("mt_bench", "gsm8k", "humaneval")
-AR = "autoregressive"
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,21 @@
-"""The one place where the tables touch the harness: start the runs a table lacks, read what they recorded."""
+"""The one place where the tables touch the harness: run what a table lacks, read what was recorded."""
 
 from __future__ import annotations
 
-import io
-import json
+import dataclasses
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 
+from harness import runner
+from harness.cli import BENCHMARKS, parse
+from harness.plan import make_plan
+from harness.records import read_baseline, read_records
+from harness.summary import rows as summary_rows
 from methods import registry
 from methods.errors import UsageError
 from paper_tables.measured import Measured, from_summary
-from paper_tables.plan import AR, BENCHMARKS, Row, Size
+from paper_tables.plan import AR, Row, Size
 
 
 def fill(
@@ -43,18 +46,16 @@ def fill(
 
 def run_row(row: Row, size: Size, preset: str, results: Path) -> list[Measured]:
     """All cells of one row: a run per temperature, since each may take its own number of prompts."""
-    measured = []
+    measured: list[Measured] = []
     for temperature in size.temperatures:
-        directory = run(arguments(row, size, temperature, preset, results))
-        measured += read(row, directory)
+        measured += read(row, run(arguments(row, size, temperature, preset), results))
     return measured
 
 
-def arguments(row: Row, size: Size, temperature: float, preset: str, results: Path) -> list[str]:
+def arguments(row: Row, size: Size, temperature: float, preset: str) -> list[str]:
     """The command line of ``python -m harness.run`` for one row at one temperature."""
-    argv = ["--method", row.method, "--preset", preset, "--results", str(results / "runs")]
+    argv = ["--method", row.method, "--preset", preset, "--temperature", f"{temperature:g}"]
     argv += ["--prompts", str(size.prompts[temperature]), "--max-new-tokens", str(size.max_new_tokens)]
-    argv += ["--temperature", f"{temperature:g}"]
     for name in BENCHMARKS:
         argv += ["--benchmark", name]
     for name, value in row.options:
@@ -62,22 +63,17 @@ def arguments(row: Row, size: Size, temperature: float, preset: str, results: Pa
     return argv
 
 
-def run(argv: list[str]) -> Path:
-    """Run the harness in this process; returns the directory named in its last line of output.
+def run(argv: Sequence[str], results: Path) -> Path:
+    """Do or continue the run of one command line under ``results/runs``; returns its directory.
 
-    Its progress goes to stderr as always; its own table is not shown. Raises ``UsageError``.
+    Progress goes to stderr. Raises ``UsageError``.
     """
-    from harness import run as harness_run
-
-    output = io.StringIO()
-    with redirect_stdout(output):
-        harness_run.run(argv)
-    return Path(json.loads(output.getvalue().splitlines()[-1])["run"])
+    plan = make_plan(parse(argv))
+    plan = dataclasses.replace(plan, directory=results / "runs" / plan.directory.name)
+    runner.run(plan, argv)
+    return plan.directory
 
 
 def read(row: Row, directory: Path) -> list[Measured]:
-    """The cells of ``row`` from the records of one finished run."""
-    from harness.records import read_baseline, read_records
-    from harness.summary import summarise
-
-    return from_summary(row, summarise(read_records(directory), baseline=read_baseline(directory)))
+    """The cells of ``row`` from the records of one run."""
+    return from_summary(row, summary_rows(read_records(directory), read_baseline(directory)))

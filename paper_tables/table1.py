@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from harness.cli import BENCHMARKS
+from harness.summary import OVERALL
 from paper_tables import published
 from paper_tables.measured import Interval, Measured
-from paper_tables.plan import BENCHMARKS, Row
+from paper_tables.plan import Row
 from paper_tables.render import Section, Table
 
-TITLES = {"overall": "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
+TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
 NO_RECORD = "no record"
-UNCHECKED = "the record has no losslessness status"
+UNCHECKED = "the records have no losslessness status"
+NO_TOKENS = "the records have no token after the prefill's"
 
 
 def build(
@@ -33,11 +36,11 @@ def build(
         [
             _tidy(row, temperature, benchmark, cells.get((row, temperature, benchmark)), reasons)
             for temperature in temperatures
-            for benchmark in ("overall", *BENCHMARKS)
+            for benchmark in (OVERALL, *BENCHMARKS)
             for row in rows
         ]
     )
-    whole = ["n", "m", "draft_layers", "prompts", "tokens"]
+    whole = ["n", "m", "draft_layers", "prompts", "tokens", "failed"]
     data[whole] = data[whole].astype("Int64")
     footnotes = {reason: f"({i})" for i, reason in enumerate(data["reason"].dropna().unique(), start=1)}
     sections = [
@@ -58,6 +61,8 @@ def _tidy(
         reason = reasons.get(row, NO_RECORD)
     elif cell.lossless is None:
         cell, reason = None, UNCHECKED
+    elif cell.S0.value is None:
+        cell, reason = None, NO_TOKENS
     given = dict(row.options)
     options = {name: given.get(name) for name in ("n", "m", "draft_layers")}
     line: dict[str, object] = {
@@ -74,6 +79,7 @@ def _tidy(
         "lossless": cell.lossless if cell else None,
         "prompts": cell.prompts if cell else None,
         "tokens": cell.tokens if cell else None,
+        "failed": cell.failed if cell else None,
         "reason": reason,
     }
     figures = published.lookup(row.method, given, temperature, benchmark)
@@ -117,8 +123,13 @@ def _legend(data: pd.DataFrame) -> list[str]:
     """What was measured on how many prompts, and where the published figures come from."""
     notes = [
         f"T = {temperature:g}: {int(part['prompts'].max())} prompts per benchmark."
-        for temperature, part in data[data["benchmark"] != "overall"].groupby("temperature", sort=False)
+        for temperature, part in data[data["benchmark"] != OVERALL].groupby("temperature", sort=False)
         if part["prompts"].notna().any()
+    ]
+    failed = data[data["failed"].gt(0) & (data["benchmark"] == OVERALL)]
+    notes += [
+        f"{line.label}, T = {line.temperature:g}: {line.failed} prompts failed."
+        for line in failed.itertuples()
     ]
     sources = "; ".join(published.speedups()["source"].unique())
     return [
