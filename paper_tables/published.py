@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import pandas as pd
 
@@ -69,5 +70,5 @@ def _read(name: str) -> pd.DataFrame:
         return pd.read_csv(handle, dtype={"n": "Int64", "m": "Int64", "draft_layers": "Int64"})
 
 
-def _int(value: object) -> int | None:
+def _int(value: Any) -> int | None:
     return None if pd.isna(value) else int(value)
