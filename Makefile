@@ -1,0 +1,43 @@
+# Thin entry points; every recipe is one command that can also be typed by hand.
+
+PYTHON ?= python3
+PRESET ?= smollm2-135m
+SIZE   ?= quick
+
+BIN   := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types bench tables clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z%0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## create .venv with the pinned dependencies; the other targets do it when needed
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test: $(READY)  ## run every test, the ones on the real default target included
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy on harness and methods
+	$(BIN)/mypy
+
+bench: $(READY)  ## time AR against model.generate and against the memory floor
+	$(BIN)/python -m harness.bench
+
+table%: $(READY)  ## run what Table N still lacks and print it, e.g. make table1 (PRESET, SIZE)
+	$(BIN)/python -m paper_tables $* --preset $(PRESET) --size $(SIZE)
+
+tables: table1  ## every table there is so far
+
+clean:  ## remove .venv and caches; records under results/ stay
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

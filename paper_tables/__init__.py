@@ -1,0 +1,1 @@
+"""The paper's tables, rebuilt from stored records, with the published figures beside them."""

@@ -1,0 +1,65 @@
+"""The figures of one table cell as this project measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paper_tables.plan import AR, Row
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio and its 95 % bootstrap interval over prompts; None where there is no figure."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of a run's summary: a method on one benchmark ("overall" = all) at one temperature."""
+
+    row: Row
+    temperature: float
+    benchmark: str
+    S0: Interval
+    S: Interval
+    lossless: str | None
+    """Losslessness status; None = not checked, and then no speedup may be shown."""
+    prompts: int
+    tokens: int
+    failed: int
+
+
+def from_summary(row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1) -> list[Measured]:
+    """The lines of ``harness.summary.rows`` at draft width ``width`` as the cells of ``row``."""
+    return [
+        Measured(
+            row=row,
+            temperature=float(line["temperature"]),
+            benchmark=line["benchmark"],
+            S0=_interval(line, "S0"),
+            S=_interval(line, "S"),
+            lossless=_status(row, line["lossless"]),
+            prompts=line["prompts"],
+            tokens=line["tokens"],
+            failed=line["failed"],
+        )
+        for line in lines
+        if line["width"] == width
+    ]
+
+
+def _interval(line: Mapping[str, Any], name: str) -> Interval:
+    low, high = line[f"{name}_interval"] or (None, None)
+    return Interval(line[name], low, high)
+
+
+def _status(row: Row, lossless: str | None) -> str | None:
+    if lossless in (None, "unchecked"):
+        return None
+    # AR's own output is what the others are compared with; "exact" would claim a comparison.
+    return "reference" if row.method == AR else lossless

@@ -1,0 +1,114 @@
+"""Table 1 as a pure function of summary lines."""
+
+import pytest
+
+from paper_tables import table1
+from paper_tables.measured import from_summary
+from paper_tables.plan import TABLE1, Row
+from paper_tables.render import render
+
+AR = Row.of("AR", "autoregressive")
+EAGLE = Row.of("EAGLE-3 m=7", "eagle3", m=7)
+SPD = Row.of("SPD n=8 Ls=3", "spd", n=8, draft_layers=3)
+
+
+def line(benchmark="overall", temperature=0.0, width=1, s0=1.5, s=1.25, lossless="exact", **other):
+    fields = {"prompts": 8, "tokens": 900, "S0": s0, "S": s, "lossless": lossless, "failed": 0}
+    fields |= {"S0_interval": None, "S_interval": None, **other}
+    return {"benchmark": benchmark, "temperature": temperature, "width": width, **fields}
+
+
+def cell(table, label, column, benchmark="overall", temperature=0.0):
+    heading = f"T = {temperature:g}, {table1.TITLES[benchmark]}"
+    (section,) = [section for section in table.sections if section.heading == heading]
+    return section.frame.set_index("method").loc[label, column]
+
+
+def build(measured, rows=(AR, EAGLE, SPD), reasons=None, temperatures=(0.0, 1.0)):
+    return table1.build(rows, temperatures, measured, reasons or {}, target="tiny")
+
+
+def test_value_and_interval_of_a_measured_cell():
+    lines = [line(S0_interval=[1.4, 1.61], S_interval=[1.2, 1.3]), line("gsm8k", s0=2.0, s=1.75)]
+    table = build(from_summary(SPD, lines))
+    assert cell(table, SPD.label, "S0") == "1.50 [1.40, 1.61]"
+    assert cell(table, SPD.label, "S") == "1.25 [1.20, 1.30]"
+    assert cell(table, SPD.label, "lossless") == "exact"
+    assert cell(table, SPD.label, "S", "gsm8k") == "1.75"
+
+
+def test_published_figures_stand_in_their_own_columns():
+    table = build([])
+    assert cell(table, EAGLE.label, "Qwen3.5-4B S (published)") == "2.72"
+    assert cell(table, EAGLE.label, "Qwen3.5-4B S0 (published)") == "3.32"
+    assert cell(table, SPD.label, "Qwen3.5-9B S0 (published)", "humaneval", 1.0) == "4.32"
+    assert cell(table, AR.label, "Qwen3.5-4B S (published)") == ""
+
+
+def test_a_cell_without_record_shows_a_dash_and_the_reason_underneath():
+    table = build(from_summary(AR, [line(s0=1.0, s=1.0)]), reasons={SPD: "SPD: no checkpoint for tiny"})
+    assert cell(table, AR.label, "S0") == "1.00"
+    marks = {label: cell(table, label, "S0") for label in (EAGLE.label, SPD.label)}
+    assert all(mark.startswith("- (") for mark in marks.values())
+    notes = dict(note.split(" ", 1) for note in table.notes if note.startswith("("))
+    assert notes[marks[SPD.label].removeprefix("- ")] == "SPD: no checkpoint for tiny"
+    assert notes[marks[EAGLE.label].removeprefix("- ")] == table1.NO_RECORD
+
+
+@pytest.mark.parametrize("lossless", [None, "unchecked"])
+def test_no_speedup_without_losslessness_status(lossless):
+    table = build(from_summary(SPD, [line(lossless=lossless)]))
+    assert cell(table, SPD.label, "S").startswith("- (")
+    assert table1.UNCHECKED in "\n".join(table.notes)
+    assert table.data.loc[table.data["method"] == "spd", "S"].isna().all()
+
+
+@pytest.mark.parametrize("lossless", ["exact", "tie", "mismatch", "sampled"])
+def test_status_is_shown_beside_the_speedup(lossless):
+    table = build(from_summary(SPD, [line(lossless=lossless)]))
+    assert cell(table, SPD.label, "lossless") == lossless
+    assert cell(table, SPD.label, "S") == "1.25"
+
+
+@pytest.mark.parametrize(
+    ("lossless", "shown"), [("exact", "reference"), ("sampled", "reference"), (None, "-")]
+)
+def test_ar_is_the_reference_and_not_compared_with_itself(lossless, shown):
+    table = build(from_summary(AR, [line(s0=1.0, s=1.0, lossless=lossless)]))
+    assert cell(table, AR.label, "lossless") == shown
+
+
+def test_records_without_decoded_tokens_show_why():
+    table = build(from_summary(SPD, [line(s0=None, s=None)]))
+    assert cell(table, SPD.label, "S0").startswith("- (") and table1.NO_TOKENS in "\n".join(table.notes)
+
+
+def test_failed_prompts_are_told():
+    table = build(from_summary(SPD, [line(failed=2), line("gsm8k", failed=2)]))
+    assert [note for note in table.notes if "failed" in note] == ["SPD n=8 Ls=3, T = 0: 2 prompts failed."]
+
+
+def test_other_widths_do_not_enter():
+    assert from_summary(SPD, [line(width=4)]) == []
+
+
+def test_number_of_prompts_is_told_per_temperature():
+    lines = [line("gsm8k", prompts=8), line("gsm8k", temperature=1.0, prompts=2)]
+    notes = build(from_summary(AR, lines)).notes
+    assert "T = 0: 8 prompts per benchmark." in notes
+    assert "T = 1: 2 prompts per benchmark." in notes
+
+
+def test_rows_of_the_paper():
+    labels = [row.label for row in TABLE1]
+    assert labels[0] == "AR" and labels[-1] == "n-gram" and len(labels) == len(set(labels)) == 13
+    assert {row.options for row in TABLE1 if row.method == "eagle3"} == {(("m", m),) for m in (3, 7, 15)}
+    assert {dict(row.options)["n"] for row in TABLE1 if row.method == "ppsd"} == {4, 8, 16}
+    published = build([], rows=TABLE1).data.set_index("label")["Qwen3.5-9B S (published)"]
+    assert published.drop(["AR", "n-gram"]).notna().all()
+
+
+@pytest.mark.parametrize("format_name", ["markdown", "csv", "latex"])
+def test_same_input_same_text(format_name):
+    measured = from_summary(SPD, [line()])
+    assert render(build(measured), format_name) == render(build(measured), format_name)
