@@ -1,0 +1,1 @@
+"""Benchmarks, runs, records, metrics and checks around the decoding methods."""
