@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from harness.provenance import cpu_model, cpu_cores, gpu_names, package_commit, package_versions
+from harness.provenance import cpu_cores, cpu_model, gpu_names, package_commit, package_versions
 from methods.errors import UsageError
 
 MANIFEST = "manifest.json"
@@ -71,7 +71,9 @@ def enter(directory: Path, config: Mapping[str, Any], argv: Sequence[str]) -> di
         manifest["resumed"].append(invocation(argv))
     else:
         if any(directory.glob("*.jsonl")):
-            raise UsageError(f"{directory} holds records but no {MANIFEST}; choose another --results directory")
+            raise UsageError(
+                f"{directory} holds records but no {MANIFEST}; choose another --results directory"
+            )
         manifest = {
             "fingerprint": fingerprint(config),
             "config": config,

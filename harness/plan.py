@@ -1,0 +1,213 @@
+"""From a request to everything a run needs: target, prompts, methods and the configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.cli import RunRequest
+from harness.manifest import FINGERPRINT_DIGITS, canonical, fingerprint
+from harness.options import default_of, typed
+from methods import registry
+from methods.errors import UsageError
+from methods.interface import DecodingMethod, SamplingParams
+
+if TYPE_CHECKING:
+    from harness.benchmarks import Prompt, PromptSource
+    from harness.presets import Preset
+
+AR = "autoregressive"
+RUNS = Path("results/runs")
+NO_WIDTH = 1
+"""The width recorded for a method that has none."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, ready to start. ``methods`` maps each width to its method; ``baseline`` is the AR arm,
+    None if it is switched off or AR is the method itself. ``config`` is what the fingerprint covers."""
+
+    request: RunRequest
+    target: Any
+    dtype: str
+    stop_ids: tuple[int, ...]
+    prompts: list[Prompt]
+    methods: dict[int, DecodingMethod]
+    baseline: DecodingMethod | None
+    template_hash: str
+    config: dict[str, Any]
+    directory: Path
+
+    def sampling(self, temperature: float, seed: int) -> SamplingParams:
+        """Top-k and top-p apply to sampling only; greedy decoding has one law."""
+        if temperature == 0:
+            return SamplingParams(temperature=0.0, seed=seed)
+        return SamplingParams(temperature, self.request.top_k, self.request.top_p, seed)
+
+    def turns(self, prompt: Prompt) -> int:
+        return 1 if self.request.turns == "first" else len(prompt.turns)
+
+    def prompt_ids(self, prompt: Prompt, answers: Sequence[str]) -> list[int]:
+        """Token ids of the dialogue up to the next answer, ``answers`` being those given so far."""
+        messages = []
+        for question, answer in zip(prompt.turns, answers, strict=False):
+            messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        messages.append({"role": "user", "content": prompt.turns[len(answers)]})
+        return render(self.target.tokenizer, messages, self.request.template)
+
+    def score(self, prompt: Prompt, text: str) -> float | None:
+        """The benchmark's own score of an answer, None if it has none or programs may not run."""
+        return score(prompt, text, self.request.execute_code)
+
+
+def make_plan(request: RunRequest) -> Plan:
+    """Check a request and load what it names, cheap things first.
+
+    Raises ``UsageError`` for anything that cannot be used: unknown names, options the method does
+    not have or refuses, no prompts, a prompt longer than the target's context.
+    """
+    for module in request.plugins:
+        registry.load_plugin(module)
+    options = typed(request.method, request.options)
+    widths = _widths(request)
+    preset = load_preset(request.preset) if request.preset is not None else None
+    prompts, sources = _load_prompts(request)
+    dtype = request.dtype or (preset.dtype if preset else "float32")
+    target = load_target(request.target or (preset.target if preset else ""), dtype)
+    methods = {
+        width: registry.create(request.method, target, options | extra) for width, extra in widths.items()
+    }
+    baseline = registry.create(AR, target) if request.baseline and request.method != AR else None
+    stop_ids = tuple(preset.stop_ids if preset and preset.stop_ids else target.stop_ids)
+    hash_of_template = template_hash(target.tokenizer, request.template)
+    config = {
+        **_decoding_config(request, methods),
+        "baseline": baseline is not None,
+        "preset": request.preset,
+        "target": target.fingerprint(),
+        "dtype": dtype,
+        "attention": getattr(getattr(target.hf, "config", None), "_attn_implementation", None),
+        "stop_ids": list(stop_ids),
+        "template": {"name": request.template, "hash": hash_of_template, "thinking": False},
+        "benchmarks": {name: _benchmark_config(name, prompts, source) for name, source in sources.items()},
+    }
+    plan = Plan(
+        request=request,
+        target=target,
+        dtype=dtype,
+        stop_ids=stop_ids,
+        prompts=prompts,
+        methods=methods,
+        baseline=baseline,
+        template_hash=hash_of_template,
+        config=config,
+        directory=request.results or RUNS / run_name(request, config),
+    )
+    _check_context(plan)
+    return plan
+
+
+def run_name(request: RunRequest, config: dict[str, Any]) -> str:
+    """``<preset>-<method>-<options>-<fingerprint>``: one directory per configuration."""
+    options = [f"{name}{Path(text).name}" for name, text in sorted(request.options.items())]
+    widths = [f"width{'_'.join(map(str, request.widths))}"] if request.widths else []
+    where = request.preset or Path(request.target or "").name
+    name = "-".join([where, request.method, *options, *widths, fingerprint(config)[:FINGERPRINT_DIGITS]])
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
+
+
+def _widths(request: RunRequest) -> dict[int, dict[str, int]]:
+    """Each recorded width with the option that sets it."""
+    if not request.widths:
+        return {default_of(request.method, "width") or NO_WIDTH: {}}
+    typed(request.method, {"width": str(request.widths[0])})  # refuses a method without width
+    return {width: {"width": width} for width in request.widths}
+
+
+def _decoding_config(request: RunRequest, methods: dict[int, DecodingMethod]) -> dict[str, Any]:
+    options = {
+        str(width): {"options": dataclasses.asdict(method.options), "facts": method.describe()}
+        for width, method in methods.items()
+    }
+    asked = ("temperatures", "top_k", "top_p", "max_new_tokens", "seed", "repeats", "warmup", "execute_code")
+    return {
+        "method": request.method,
+        "widths": options,
+        "turns": request.turns,
+        **{name: getattr(request, name) for name in asked},
+    }
+
+
+def _benchmark_config(name: str, prompts: Sequence[Prompt], source: PromptSource) -> dict[str, Any]:
+    chosen = [[prompt.prompt_id, list(prompt.turns)] for prompt in prompts if prompt.benchmark == name]
+    return {
+        "source": dataclasses.asdict(source),
+        "prompts": len(chosen),
+        "prompts_sha256": hashlib.sha256(canonical(chosen).encode()).hexdigest(),
+    }
+
+
+def _load_prompts(request: RunRequest) -> tuple[list[Prompt], dict[str, PromptSource]]:
+    prompts: list[Prompt] = []
+    sources: dict[str, PromptSource] = {}
+    for name in request.benchmarks:
+        loaded, sources[name] = load_prompts(name, request.data_dir, request.prompts)
+        if not loaded:
+            raise UsageError(f"benchmark {name} has no prompts")
+        prompts += loaded
+    return prompts, sources
+
+
+def _check_context(plan: Plan) -> None:
+    for prompt in plan.prompts:
+        length = len(plan.prompt_ids(prompt, []))
+        if length > plan.target.context:
+            raise UsageError(
+                f"prompt {prompt.prompt_id} of {prompt.benchmark} has {length} tokens; "
+                f"the target's context is {plan.target.context}"
+            )
+
+
+# The packages below load torch and transformers, so they are imported when first needed: a wrong
+# command line is answered at once.
+
+
+def load_target(name: str, dtype: str) -> Any:
+    from methods.target import load_target as load
+
+    return load(name, dtype=dtype)
+
+
+def load_preset(name: str) -> Preset:
+    from harness.presets import load_preset as load
+
+    return load(name)
+
+
+def load_prompts(name: str, data_dir: Path | None, count: int | None) -> tuple[list[Prompt], PromptSource]:
+    from harness.benchmarks import load
+
+    return load(name, data_dir=data_dir, prompts=count)
+
+
+def render(tokenizer: Any, messages: list[dict[str, str]], template: str | None) -> list[int]:
+    from harness.chat import render as to_ids
+
+    return list(to_ids(tokenizer, messages, template=template))
+
+
+def template_hash(tokenizer: Any, template: str | None) -> str:
+    from harness.chat import template_hash as hash_of
+
+    return hash_of(tokenizer, template=template)
+
+
+def score(prompt: Prompt, text: str, execute_code: bool) -> float | None:
+    from harness.scoring import score as score_text
+
+    return score_text(prompt, text, execute_code)
