@@ -49,11 +49,12 @@ def invocation(argv: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def enter(directory: Path, config: Mapping[str, Any], argv: Sequence[str]) -> dict[str, Any]:
+def enter(directory: Path, config: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
     """Make ``directory`` the run of ``config``, or continue it if it already is.
 
-    A new ``manifest.json`` holds ``fingerprint``, ``config``, the fields of ``invocation`` and
-    ``resumed``, a list with one more ``invocation`` per continuation. Raises ``UsageError`` naming
+    ``start`` is where this start comes from (``invocation`` and more). A new ``manifest.json``
+    holds ``fingerprint``, ``config``, the fields of ``start`` and ``resumed``, a list to which
+    every continuation adds its own. Raises ``UsageError`` naming
     the first differing field if the directory holds another configuration. The caller holds the
     directory's lock.
     """
@@ -68,18 +69,13 @@ def enter(directory: Path, config: Mapping[str, Any], argv: Sequence[str]) -> di
                 f"{directory} holds another configuration: {name} is {stored} there and {given} here; "
                 "choose another --results directory"
             )
-        manifest["resumed"].append(invocation(argv))
+        manifest["resumed"].append(dict(start))
     else:
         if any(directory.glob("*.jsonl")):
             raise UsageError(
                 f"{directory} holds records but no {MANIFEST}; choose another --results directory"
             )
-        manifest = {
-            "fingerprint": fingerprint(config),
-            "config": config,
-            **invocation(argv),
-            "resumed": [],
-        }
+        manifest = {"fingerprint": fingerprint(config), "config": config, **start, "resumed": []}
     write_json(path, manifest)
     return manifest
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli import RunRequest
-from harness.manifest import FINGERPRINT_DIGITS, canonical, fingerprint
+from harness.manifest import FINGERPRINT_DIGITS, fingerprint
 from harness.options import default_of, typed
 from methods import registry
 from methods.errors import UsageError
 from methods.interface import DecodingMethod, SamplingParams
 
 if TYPE_CHECKING:
-    from harness.benchmarks import Prompt, PromptSource
+    from harness.benchmarks import Prompt, PromptSet
     from harness.presets import Preset
 
 AR = "autoregressive"
@@ -30,7 +29,8 @@ NO_WIDTH = 1
 @dataclass(frozen=True)
 class Plan:
     """A run, ready to start. ``methods`` maps each width to its method; ``baseline`` is the AR arm,
-    None if it is switched off or AR is the method itself. ``config`` is what the fingerprint covers."""
+    None if it is switched off or AR is the method itself. ``config`` is what the fingerprint covers,
+    ``sources`` where the prompts came from."""
 
     request: RunRequest
     target: Any
@@ -41,6 +41,7 @@ class Plan:
     baseline: DecodingMethod | None
     template_hash: str
     config: dict[str, Any]
+    sources: dict[str, Any]
     directory: Path
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:
@@ -76,7 +77,7 @@ def make_plan(request: RunRequest) -> Plan:
     options = typed(request.method, request.options)
     widths = _widths(request)
     preset = load_preset(request.preset) if request.preset is not None else None
-    prompts, sources = _load_prompts(request)
+    sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
     dtype = request.dtype or (preset.dtype if preset else "float32")
     target = load_target(request.target or (preset.target if preset else ""), dtype)
     methods = {
@@ -94,18 +95,19 @@ def make_plan(request: RunRequest) -> Plan:
         "attention": getattr(getattr(target.hf, "config", None), "_attn_implementation", None),
         "stop_ids": list(stop_ids),
         "template": {"name": request.template, "hash": hash_of_template, "thinking": False},
-        "benchmarks": {name: _benchmark_config(name, prompts, source) for name, source in sources.items()},
+        "benchmarks": {prompts.benchmark: _prompt_config(prompts) for prompts in sets},
     }
     plan = Plan(
         request=request,
         target=target,
         dtype=dtype,
         stop_ids=stop_ids,
-        prompts=prompts,
+        prompts=[prompt for prompts in sets for prompt in prompts.prompts],
         methods=methods,
         baseline=baseline,
         template_hash=hash_of_template,
         config=config,
+        sources={prompts.benchmark: dataclasses.asdict(prompts.source) for prompts in sets},
         directory=request.results or RUNS / run_name(request, config),
     )
     _check_context(plan)
@@ -143,24 +145,16 @@ def _decoding_config(request: RunRequest, methods: dict[int, DecodingMethod]) ->
     }
 
 
-def _benchmark_config(name: str, prompts: Sequence[Prompt], source: PromptSource) -> dict[str, Any]:
-    chosen = [[prompt.prompt_id, list(prompt.turns)] for prompt in prompts if prompt.benchmark == name]
+def _prompt_config(prompts: PromptSet) -> dict[str, Any]:
+    """The prompts by content. Where the source lies on this machine is no part of it."""
+    if not prompts.prompts:
+        raise UsageError(f"benchmark {prompts.benchmark} has no prompts")
     return {
-        "source": dataclasses.asdict(source),
-        "prompts": len(chosen),
-        "prompts_sha256": hashlib.sha256(canonical(chosen).encode()).hexdigest(),
+        "prompts": len(prompts.prompts),
+        "sha256": prompts.sha256,
+        "source": prompts.source.kind,
+        "source_sha256": prompts.source.sha256,
     }
-
-
-def _load_prompts(request: RunRequest) -> tuple[list[Prompt], dict[str, PromptSource]]:
-    prompts: list[Prompt] = []
-    sources: dict[str, PromptSource] = {}
-    for name in request.benchmarks:
-        loaded, sources[name] = load_prompts(name, request.data_dir, request.prompts)
-        if not loaded:
-            raise UsageError(f"benchmark {name} has no prompts")
-        prompts += loaded
-    return prompts, sources
 
 
 def _check_context(plan: Plan) -> None:
@@ -189,10 +183,11 @@ def load_preset(name: str) -> Preset:
     return load(name)
 
 
-def load_prompts(name: str, data_dir: Path | None, count: int | None) -> tuple[list[Prompt], PromptSource]:
-    from harness.benchmarks import load
+def load_prompts(name: str, data_dir: Path | None, count: int | None) -> PromptSet:
+    from harness.benchmarks import get
+    from harness.benchmarks import load_prompts as load
 
-    return load(name, data_dir=data_dir, prompts=count)
+    return load(get(name), data_dir=data_dir, limit=count)
 
 
 def render(tokenizer: Any, messages: list[dict[str, str]], template: str | None) -> list[int]:

@@ -46,7 +46,8 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
     """
     with ExitStack() as stack:
         stack.enter_context(exclusive(plan.directory))
-        manifest.enter(plan.directory, plan.config, argv)
+        start = manifest.invocation(argv) | {"prompt_sources": plan.sources}
+        manifest.enter(plan.directory, plan.config, start)
         journal = stack.enter_context(Journal(plan.directory / f"{RECORDS}.jsonl"))
         arms = [Arm(plan, method, width, journal) for width, method in plan.methods.items()]
         reference = None
