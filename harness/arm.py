@@ -123,7 +123,8 @@ class Arm:
             category=unit.prompt.category,
             seed=prompt_seed(self.plan.request.seed, benchmark, prompt_id, turn, repeat),
             turn_policy=self.plan.request.turns,
-            template_hash=self.plan.template_hash,
+            template_hash=self.plan.chat_format["template_sha256"],
+            thinking=self.plan.thinking,
             num_layers=self.plan.target.num_layers,
         )
 

@@ -62,13 +62,13 @@ def block_step_difference(hf: Any, ids: Sequence[int], steps: int = PROBE_TOKENS
     with torch.inference_mode():
         tokens = torch.tensor([list(ids)], device=hf.device)
         block = hf(tokens).logits[0, -steps:].float()
-        cache = hf(tokens[:, :-steps], use_cache=True).past_key_values
+        cache = hf(tokens[:, :-steps], use_cache=True).cache
         largest = 0.0
         for index in range(steps):
             column = tokens.shape[1] - steps + index
-            step = hf(tokens[:, column : column + 1], past_key_values=cache, use_cache=True)
+            step = hf(tokens[:, column : column + 1], cache=cache, use_cache=True)
             largest = max(largest, float((step.logits[0, -1].float() - block[index]).abs().max()))
-            cache = step.past_key_values
+            cache = step.cache
     return largest
 
 

@@ -18,6 +18,7 @@ from methods.interface import DecodingMethod, SamplingParams
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt, PromptSet
+    from harness.chat import Message
     from harness.presets import Preset
 
 AR = "autoregressive"
@@ -39,7 +40,7 @@ class Plan:
     prompts: list[Prompt]
     methods: dict[int, DecodingMethod]
     baseline: DecodingMethod | None
-    template_hash: str
+    chat_format: dict[str, Any]
     config: dict[str, Any]
     sources: dict[str, Any]
     directory: Path
@@ -55,11 +56,15 @@ class Plan:
 
     def prompt_ids(self, prompt: Prompt, answers: Sequence[str]) -> list[int]:
         """Token ids of the dialogue up to the next answer, ``answers`` being those given so far."""
-        messages = []
+        messages: list[Message] = []
         for question, answer in zip(prompt.turns, answers, strict=False):
             messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
         messages.append({"role": "user", "content": prompt.turns[len(answers)]})
-        return render(self.target.tokenizer, messages, self.request.template)
+        return render(self.target.tokenizer, messages, self.chat_format["name"], self.thinking)
+
+    @property
+    def thinking(self) -> bool:
+        return bool(self.chat_format["thinking"])
 
     def score(self, prompt: Prompt, text: str) -> float | None:
         """The benchmark's own score of an answer, None if it has none or programs may not run."""
@@ -74,18 +79,18 @@ def make_plan(request: RunRequest) -> Plan:
     """
     for module in request.plugins:
         registry.load_plugin(module)
-    options = typed(request.method, request.options)
-    widths = _widths(request)
     preset = load_preset(request.preset) if request.preset is not None else None
+    options = typed(request.method, _with_checkpoint(request, preset))
+    widths = _widths(request)
     sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
-    dtype = request.dtype or (preset.dtype if preset else "float32")
-    target = load_target(request.target or (preset.target if preset else ""), dtype)
+    target, dtype = _target(request, preset)
     methods = {
         width: registry.create(request.method, target, options | extra) for width, extra in widths.items()
     }
     baseline = registry.create(AR, target) if request.baseline and request.method != AR else None
-    stop_ids = tuple(preset.stop_ids if preset and preset.stop_ids else target.stop_ids)
-    hash_of_template = template_hash(target.tokenizer, request.template)
+    template = request.template or (preset.chat_template if preset else None)
+    chat_format = describe_chat(target.tokenizer, template, preset.thinking if preset else False)
+    stop_ids = _stop_ids(preset, target)
     config = {
         **_decoding_config(request, methods),
         "baseline": baseline is not None,
@@ -94,7 +99,7 @@ def make_plan(request: RunRequest) -> Plan:
         "dtype": dtype,
         "attention": getattr(getattr(target.hf, "config", None), "_attn_implementation", None),
         "stop_ids": list(stop_ids),
-        "template": {"name": request.template, "hash": hash_of_template, "thinking": False},
+        "template": chat_format,
         "benchmarks": {prompts.benchmark: _prompt_config(prompts) for prompts in sets},
     }
     plan = Plan(
@@ -105,7 +110,7 @@ def make_plan(request: RunRequest) -> Plan:
         prompts=[prompt for prompts in sets for prompt in prompts.prompts],
         methods=methods,
         baseline=baseline,
-        template_hash=hash_of_template,
+        chat_format=chat_format,
         config=config,
         sources={prompts.benchmark: dataclasses.asdict(prompts.source) for prompts in sets},
         directory=request.results or RUNS / run_name(request, config),
@@ -121,6 +126,33 @@ def run_name(request: RunRequest, config: dict[str, Any]) -> str:
     where = request.preset or Path(request.target or "").name
     name = "-".join([where, request.method, *options, *widths, fingerprint(config)[:FINGERPRINT_DIGITS]])
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
+
+
+def _with_checkpoint(request: RunRequest, preset: Preset | None) -> dict[str, str]:
+    """The options given, and the preset's drafter where none is named."""
+    default = preset.checkpoints.get(request.method) if preset else None
+    if default is None or {"checkpoint", "untrained"} & request.options.keys():
+        return request.options
+    return request.options | {"checkpoint": default}
+
+
+def _target(request: RunRequest, preset: Preset | None) -> tuple[Any, str]:
+    """The loaded target and its dtype. ``--target`` replaces the preset's weights, not its rules."""
+    dtype = request.dtype or (preset.dtype if preset else "float32")
+    name = request.target or (preset.target if preset else "")
+    target = load_target(name, dtype)
+    if preset is not None and target.num_layers != preset.num_layers:
+        raise UsageError(
+            f"target {name!r} has {target.num_layers} layers, "
+            f"preset {preset.name!r} is for {preset.num_layers}"
+        )
+    return target, dtype
+
+
+def _stop_ids(preset: Preset | None, target: Any) -> tuple[int, ...]:
+    if preset is None or preset.stop_ids == "generation_config":
+        return tuple(target.stop_ids)
+    return tuple(preset.stop_ids)
 
 
 def _widths(request: RunRequest) -> dict[int, dict[str, int]]:
@@ -150,6 +182,7 @@ def _prompt_config(prompts: PromptSet) -> dict[str, Any]:
     if not prompts.prompts:
         raise UsageError(f"benchmark {prompts.benchmark} has no prompts")
     return {
+        "version": benchmark_version(prompts.benchmark),
         "prompts": len(prompts.prompts),
         "sha256": prompts.sha256,
         "source": prompts.source.kind,
@@ -190,19 +223,26 @@ def load_prompts(name: str, data_dir: Path | None, count: int | None) -> PromptS
     return load(get(name), data_dir=data_dir, limit=count)
 
 
-def render(tokenizer: Any, messages: list[dict[str, str]], template: str | None) -> list[int]:
+def benchmark_version(name: str) -> int:
+    from harness.benchmarks import get
+
+    return get(name).version
+
+
+def render(tokenizer: Any, messages: Sequence[Message], template: str | None, thinking: bool) -> list[int]:
     from harness.chat import render as to_ids
 
-    return list(to_ids(tokenizer, messages, template=template))
+    return to_ids(tokenizer, messages, template, thinking=thinking)
 
 
-def template_hash(tokenizer: Any, template: str | None) -> str:
-    from harness.chat import template_hash as hash_of
+def describe_chat(tokenizer: Any, template: str | None, thinking: bool) -> dict[str, Any]:
+    from harness.chat import describe
 
-    return hash_of(tokenizer, template=template)
+    return dataclasses.asdict(describe(tokenizer, template, thinking=thinking))
 
 
 def score(prompt: Prompt, text: str, execute_code: bool) -> float | None:
-    from harness.scoring import score as score_text
+    from harness.scoring import score as score_answers
 
-    return score_text(prompt, text, execute_code)
+    result = score_answers(prompt.benchmark, [text], [prompt.reference], execute_code=execute_code)
+    return None if result is None else result.accuracy

@@ -14,7 +14,7 @@ from harness.cli import parse
 from harness.manifest import write_json
 from harness.plan import make_plan
 from harness.runner import run
-from harness.summary import summary, table
+from harness.summary import brief, summary, table
 from methods.errors import UsageError
 
 SUMMARY = "summary.json"
@@ -42,7 +42,7 @@ def execute(argv: Sequence[str]) -> int:
     write_json(plan.directory / SUMMARY, result)
     print(table(result["results"]))
     print(f"records: {plan.directory}")
-    print(json.dumps(result, allow_nan=False), flush=True)
+    print(json.dumps(brief(result), allow_nan=False), flush=True)
     return 0 if outcome.clean else 1
 
 

@@ -19,7 +19,8 @@ RATIOS = ("tok_per_s", "L_acc", "S0", "S", "wallclock_speedup", "step_acceptance
 def summary(
     method: str, preset: str | None, run: str, records: Sequence[Record], baseline: Sequence[Record] = ()
 ) -> dict[str, Any]:
-    """The JSON object of a run's last line: ``method, preset, run, results``; see ``rows``."""
+    """A run's figures: ``method, preset, run, results``; see ``rows``. Its ``brief`` form is the last
+    line of a run's output."""
     return {"method": method, "preset": preset, "run": run, "results": rows(records, baseline)}
 
 
@@ -40,6 +41,12 @@ def rows(records: Sequence[Record], baseline: Sequence[Record] = ()) -> list[dic
     return result
 
 
+def brief(result: dict[str, Any]) -> dict[str, Any]:
+    """A summary without its per-prompt means, short enough for a line of output."""
+    short = [{key: line[key] for key in line if "_prompt_mean" not in key} for line in result["results"]]
+    return result | {"results": short}
+
+
 def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[str, Any]:
     """The row of records that share a temperature and a width."""
     estimates: dict[str, Estimate | None] = {
@@ -53,7 +60,7 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
     }
     pooled = {key: None if value is None else value.pooled for key, value in estimates.items()}
     accuracy = pooled.pop("accuracy")
-    line = {
+    line: dict[str, Any] = {
         "benchmark": name,
         "temperature": group[0].temperature,
         "width": group[0].width,

@@ -144,6 +144,12 @@ class FakeDraft(FakeMethod):
         return {"checkpoint": self.options.checkpoint}
 
 
+class FakeStored(FakeDraft):
+    """The preset names a checkpoint for it."""
+
+    name = "fake-stored"
+
+
 class FakeWrong(FakeMethod):
     """Not lossless: its fourth token is another one."""
 
@@ -176,7 +182,7 @@ class FakeMiscount(FakeMethod):
 
 
 METHODS: dict[str, type[FakeMethod]] = {
-    cls.name: cls for cls in (FakeAR, FakeDraft, FakeWrong, FakeBroken, FakeMiscount)
+    cls.name: cls for cls in (FakeAR, FakeDraft, FakeStored, FakeWrong, FakeBroken, FakeMiscount)
 }
 
 
@@ -191,11 +197,28 @@ def load_prompts(name: str, data_dir: Any, count: int | None) -> FakeSet:
 def load_preset(name: str) -> Any:
     if name != "smollm2-135m":
         raise UsageError(f"unknown preset {name!r}; known: smollm2-135m")
-    return SimpleNamespace(target="fake", dtype="float32", stop_ids=None)
+    return SimpleNamespace(
+        name=name,
+        target="fake",
+        dtype="float32",
+        num_layers=LAYERS,
+        stop_ids="generation_config",
+        thinking=False,
+        chat_template=None,
+        checkpoints={"fake-stored": "preset.safetensors"},
+    )
 
 
-def render(tokenizer: Any, messages: list[dict[str, str]], template: str | None) -> list[int]:
+def render(tokenizer: Any, messages: Any, template: str | None = None, thinking: bool = False) -> list[int]:
     return [ord(char) % VOCAB for message in messages for char in message["role"][0] + message["content"]]
+
+
+def describe_chat(tokenizer: Any, template: str | None, thinking: bool) -> dict[str, Any]:
+    return {"name": template, "template_sha256": "template", "thinking": thinking}
+
+
+def benchmark_version(name: str) -> int:
+    return 3
 
 
 def score(prompt: Any, text: str, execute_code: bool) -> float | None:
@@ -208,6 +231,5 @@ def install(setattr_: Any = setattr, setitem: Any = dict.__setitem__) -> None:
     for name, cls in METHODS.items():
         setitem(registry._methods, name, cls)
     setattr_(plan, "load_target", lambda name, dtype: FakeTarget())
-    setattr_(plan, "template_hash", lambda tokenizer, template: "template")
-    for function in (load_prompts, load_preset, render, score):
+    for function in (load_prompts, load_preset, render, describe_chat, benchmark_version, score):
         setattr_(plan, function.__name__, function)

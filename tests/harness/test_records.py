@@ -158,7 +158,9 @@ def test_full_disk_stops_with_one_line_and_loses_nothing(tmp_path: Path, monkeyp
         journal.append(make("p0"))
         with monkeypatch.context() as patch:
             patch.setattr(journal_module.os, "write", full_write)
-            with pytest.raises(UsageError, match=r"No space left on device; its 1 records are kept") as caught:
+            with pytest.raises(
+                UsageError, match=r"No space left on device; its 1 records are kept"
+            ) as caught:
                 journal.append(make("p1"))
         assert "\n" not in str(caught.value)
         assert path.read_bytes() == to_line(make("p0"))
