@@ -1,0 +1,176 @@
+"""One method's side of a run: it turns a prompt into a record, whatever happens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.journal import Journal
+from harness.losslessness import measured_status
+from harness.plan import Plan
+from harness.records import Key, Lossless, Record, StepArrays
+from methods.interface import DecodeResult, DecodingMethod
+
+if TYPE_CHECKING:
+    from harness.benchmarks import Prompt
+
+
+class TraceError(RuntimeError):
+    """A method's result contradicts the contract of ``DecodeResult``."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One prompt turn of a run at one temperature; ``turn`` counts from 1, ``index`` within a repeat."""
+
+    prompt: Prompt
+    turn: int
+    temperature: float
+    repeat: int
+    index: int
+
+    @property
+    def reversed(self) -> bool:
+        """Whether the arms change places: on every other prompt, and the other way round on the next
+        repeat, so that no arm always runs second on a warm machine."""
+        return (self.index + self.repeat) % 2 == 1
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method, the width it is recorded under and the journal it writes to."""
+
+    plan: Plan
+    method: DecodingMethod
+    width: int
+    journal: Journal
+
+    def key(self, unit: Unit, turn: int | None = None) -> Key:
+        prompt = unit.prompt
+        return (
+            prompt.benchmark,
+            str(prompt.prompt_id),
+            unit.turn if turn is None else turn,
+            unit.temperature,
+            self.width,
+            unit.repeat,
+        )
+
+    def stored(self, unit: Unit) -> Record | None:
+        return self.journal.get(self.key(unit))
+
+    def answers(self, unit: Unit) -> list[str] | None:
+        """This arm's answers to the earlier turns, None if one of them failed."""
+        records = [self.journal.get(self.key(unit, turn)) for turn in range(1, unit.turn)]
+        texts = [record.text for record in records if record is not None and record.error is None]
+        return texts if len(texts) == len(records) else None
+
+    def decode(self, unit: Unit, answers: list[str] | None) -> Record:
+        """The record of one prompt turn, not yet stored and not yet compared with AR.
+
+        An exception of the method becomes the record's ``error``. Only what ends a run passes:
+        interrupts and exits.
+        """
+        record = self._blank(unit)
+        try:
+            if answers is None:
+                raise RuntimeError("an earlier turn of this dialogue failed")
+            record = replace(record, prompt_ids=self.plan.prompt_ids(unit.prompt, answers))
+            request = self.plan.request
+            result = self.method.decode(
+                record.prompt_ids,
+                self.plan.sampling(unit.temperature, record.seed),
+                request.max_new_tokens,
+                self.plan.stop_ids,
+            )
+            check_trace(result)
+            text = self.plan.target.tokenizer.decode(result.tokens, skip_special_tokens=True)
+            score = self.plan.score(unit.prompt, text)
+        except Exception as error:
+            return replace(record, error=describe(error))
+        return replace(
+            record,
+            output_ids=[int(token) for token in result.tokens],
+            finish_reason=result.finish_reason,
+            prefill_s=result.prefill_s,
+            decode_s=result.decode_s,
+            steps=StepArrays.of(result.steps),
+            text=text,
+            score=score,
+            phases=phase_totals(result),
+        )
+
+    def _blank(self, unit: Unit) -> Record:
+        benchmark, prompt_id, turn, temperature, width, repeat = self.key(unit)
+        return Record(
+            benchmark=benchmark,
+            prompt_id=prompt_id,
+            turn=turn,
+            temperature=temperature,
+            width=width,
+            repeat=repeat,
+            prompt_ids=[],
+            output_ids=[],
+            finish_reason=None,
+            prefill_s=0.0,
+            decode_s=0.0,
+            steps=StepArrays(),
+            lossless="unchecked",
+            error=None,
+            method=self.method.name,
+            category=unit.prompt.category,
+            seed=prompt_seed(self.plan.request.seed, benchmark, prompt_id, turn, repeat),
+            turn_policy=self.plan.request.turns,
+            template_hash=self.plan.chat_format["template_sha256"],
+            thinking=self.plan.thinking,
+            num_layers=self.plan.target.num_layers,
+        )
+
+    def lossless(self, record: Record, reference: Record | None) -> Lossless:
+        """Compare with AR's record of the same prompt; see ``harness.losslessness``."""
+        if record.error is not None or reference is None or reference.error is not None:
+            return "unchecked"
+        if record.temperature > 0:
+            return "sampled"
+        if record.output_ids == reference.output_ids:
+            return "exact"
+        if self.plan.dtype == "float32":
+            return "mismatch"
+        return measured_status(
+            self.plan.target.hf, record.prompt_ids, reference.output_ids, record.output_ids
+        )
+
+
+def prompt_seed(seed: int, benchmark: str, prompt_id: str, turn: int, repeat: int) -> int:
+    """A seed in [0, 2**32) that depends on nothing but what it is for: not on the order of prompts,
+    the method or the platform."""
+    name = "\n".join([str(seed), benchmark, prompt_id, str(turn), str(repeat)])
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+
+
+def check_trace(result: DecodeResult) -> None:
+    """Raise ``TraceError`` if the steps do not account for the tokens."""
+    emitted = sum(step.emitted for step in result.steps)
+    expected = max(len(result.tokens) - 1, 0)
+    if emitted != expected:
+        raise TraceError(f"steps emit {emitted} tokens, the output holds {expected} after the prefill's")
+    for index, step in enumerate(result.steps):
+        if not 0 <= step.accepted <= step.drafted:
+            raise TraceError(f"step {index} accepts {step.accepted} of {step.drafted} drafted nodes")
+        if step.accepted > step.depth:
+            raise TraceError(f"step {index} accepts {step.accepted} tokens at depth {step.depth}")
+
+
+def phase_totals(result: DecodeResult) -> dict[str, float]:
+    """Seconds per phase, summed over the steps."""
+    totals: Counter[str] = Counter()
+    for step in result.steps:
+        totals.update(step.phases)
+    return {name: float(seconds) for name, seconds in totals.items()}
+
+
+def describe(error: BaseException) -> str:
+    """An exception on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,103 @@
+"""Writing records so that a kill at any moment loses at most the line being written."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.records import Key, Record, latest, read_file, to_line
+from methods.errors import UsageError
+
+
+@contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Hold ``directory``, created if need be, for this process; a second one gets ``UsageError``.
+
+    The kernel drops the lock with the process, so a killed run leaves nothing to clean up. The
+    lock file itself stays: unlinking it would let two processes lock two files of one name.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UsageError(f"results directory {directory} is not writable: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            raise UsageError(f"results directory {directory} is in use by process {holder}") from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Journal:
+    """An append-only record file and the records it already holds.
+
+    Opening cuts off a torn last line. The caller holds the directory (``exclusive``).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from error
+        try:
+            self._cut_torn_line()
+            self._records: dict[Key, Record] = {record.key: record for record in latest(read_file(path))}
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def get(self, key: Key) -> Record | None:
+        return self._records.get(key)
+
+    def records(self) -> list[Record]:
+        return list(self._records.values())
+
+    def append(self, record: Record, *, replace: bool = False) -> None:
+        """Store one record and force it to the disk.
+
+        A key that is already there is refused unless ``replace``: then the new line supersedes the
+        old one on reading. Raises ``UsageError`` if the disk takes no more; the file then ends
+        after the last whole record.
+        """
+        if record.key in self._records and not replace:
+            raise ValueError(f"{self.path}: record {record.key} is already there")
+        end = os.fstat(self._descriptor).st_size
+        try:
+            self._write(to_line(record))
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, end)
+            raise UsageError(
+                f"cannot write {self.path}: {error.strerror}; "
+                f"its {len(self._records)} records are kept, the same command continues"
+            ) from error
+        known = self._records.get(record.key)
+        self._records[record.key] = record if known is None else latest([known, record])[0]
+
+    def _write(self, line: bytes) -> None:
+        written = os.write(self._descriptor, line)
+        while written < len(line):  # a nearly full disk takes a part first and fails on the rest
+            written += os.write(self._descriptor, line[written:])
+        os.fsync(self._descriptor)
+
+    def _cut_torn_line(self) -> None:
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if content[whole:].startswith(b"{"):
+            os.ftruncate(self._descriptor, whole)

@@ -1,0 +1,128 @@
+"""What a run is (its configuration and fingerprint) and where it came from (code, machine, versions)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from harness.provenance import cpu_cores, cpu_model, gpu_names, package_commit, package_versions
+from methods.errors import UsageError
+
+MANIFEST = "manifest.json"
+FINGERPRINT_DIGITS = 8
+"""How much of the fingerprint a directory name carries."""
+
+
+def canonical(value: Any) -> str:
+    """JSON with one spelling per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """sha256 [64 hex digits] of a configuration: everything that changes an output or a time."""
+    return hashlib.sha256(canonical(config).encode()).hexdigest()
+
+
+def invocation(argv: Sequence[str]) -> dict[str, Any]:
+    """Where and by what one start of a run was made; no part of the fingerprint."""
+    import torch
+
+    return {
+        "argv": list(argv),
+        "started_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "code": package_commit(),
+        "versions": package_versions(),
+        "machine": {
+            "platform": platform.platform(),
+            "cpu": cpu_model(),
+            "cores": cpu_cores(),
+            "torch_threads": torch.get_num_threads(),
+            "gpus": gpu_names(),
+        },
+        "pid": os.getpid(),
+    }
+
+
+def enter(directory: Path, config: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
+    """Make ``directory`` the run of ``config``, or continue it if it already is.
+
+    ``start`` is where this start comes from (``invocation`` and more). A new ``manifest.json``
+    holds ``fingerprint``, ``config``, the fields of ``start`` and ``resumed``, a list to which
+    every continuation adds its own. Raises ``UsageError`` naming
+    the first differing field if the directory holds another configuration. The caller holds the
+    directory's lock.
+    """
+    config = json.loads(canonical(config))  # tuples become lists, as they will on reading
+    path = directory / MANIFEST
+    if path.exists():
+        manifest = read_manifest(directory)
+        difference = first_difference(manifest["config"], config)
+        if difference is not None:
+            name, stored, given = difference
+            raise UsageError(
+                f"{directory} holds another configuration: {name} is {stored} there and {given} here; "
+                "choose another --results directory"
+            )
+        manifest["resumed"].append(dict(start))
+    else:
+        if any(directory.glob("*.jsonl")):
+            raise UsageError(
+                f"{directory} holds records but no {MANIFEST}; choose another --results directory"
+            )
+        manifest = {"fingerprint": fingerprint(config), "config": config, **start, "resumed": []}
+    write_json(path, manifest)
+    return manifest
+
+
+def read_manifest(directory: Path | str) -> dict[str, Any]:
+    """The manifest of a run directory; ``UsageError`` if there is none or it is damaged."""
+    path = Path(directory) / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+    if not isinstance(manifest, dict) or not {"fingerprint", "config", "resumed"} <= set(manifest):
+        raise UsageError(f"{path} is not a run's manifest")
+    if manifest["fingerprint"] != fingerprint(manifest["config"]):
+        raise UsageError(f"{path}: the fingerprint does not belong to the configuration")
+    return manifest
+
+
+def first_difference(stored: Any, given: Any, name: str = "") -> tuple[str, str, str] | None:
+    """(dotted name, stored value, given value) of the first field that differs; None if equal."""
+    if isinstance(stored, dict) and isinstance(given, dict):
+        for key in sorted(stored.keys() | given.keys()):
+            inner = f"{name}.{key}" if name else key
+            if key not in stored or key not in given:
+                return inner, _shown(stored, key), _shown(given, key)
+            difference = first_difference(stored[key], given[key], inner)
+            if difference is not None:
+                return difference
+        return None
+    return None if stored == given else (name, canonical(stored), canonical(given))
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return canonical(values[key]) if key in values else "absent"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace ``path`` by ``value`` in one step: a reader sees the old file or the whole new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error

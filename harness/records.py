@@ -1,0 +1,213 @@
+"""One decoded prompt as a typed record, and the line of JSON that stores it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from methods.errors import UsageError
+from methods.interface import Step
+
+Lossless = Literal["exact", "tie", "mismatch", "sampled", "unchecked"]
+"""Is the output the target's own? ``exact``: the ids of AR; ``tie``: differs from AR at a near-tie
+of half precision; ``mismatch``: differs otherwise; ``sampled``: temperature > 0, where the claim is
+about a law and not about ids; ``unchecked``: nothing to compare with."""
+
+Key = tuple[str, str, int, float, int, int]
+"""(benchmark, prompt_id, turn, temperature, width, repeat): what makes a record unique in its file."""
+
+RECORDS, BASELINE = "records", "baseline"
+"""Stems of the two file sets of a run: the method's own records and those of its AR arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepArrays:
+    """A trace as columns, one entry per ``Step``; see ``methods.interface.Step`` for their meaning."""
+
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    emitted: list[int] = field(default_factory=list)
+    target_layers: list[float] = field(default_factory=list)
+    draft_layers: list[float] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in STEP_COLUMNS}
+        if len(set(lengths.values())) > 1:
+            raise UsageError(f"steps: arrays of unequal length {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.emitted)
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> StepArrays:
+        return cls(**{name: [getattr(step, name) for step in steps] for name in STEP_COLUMNS})
+
+
+STEP_COLUMNS = tuple(column.name for column in dataclasses.fields(StepArrays))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one arm made of one prompt turn.
+
+    ``turn`` counts from 1. ``output_ids`` starts with the token of the prefill, so
+    ``sum(steps.emitted) == len(output_ids) - 1``. A prompt that failed has ``error`` set, no
+    output and no ``finish_reason``. ``phases`` are seconds summed over the steps, by name;
+    ``num_layers`` are the target's decoder layers, the L of every speedup formula.
+    """
+
+    benchmark: str
+    prompt_id: str
+    turn: int
+    temperature: float
+    width: int
+    repeat: int
+    prompt_ids: list[int]
+    output_ids: list[int]
+    finish_reason: str | None
+    prefill_s: float
+    decode_s: float
+    steps: StepArrays
+    lossless: Lossless
+    error: str | None
+    method: str = ""
+    category: str | None = None
+    seed: int = 0
+    turn_policy: str = "first"
+    template_hash: str = ""
+    thinking: bool = False
+    num_layers: int = 0
+    text: str = ""
+    score: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return (self.benchmark, self.prompt_id, self.turn, self.temperature, self.width, self.repeat)
+
+    @property
+    def decoded(self) -> int:
+        """N: tokens emitted after the token of the prefill."""
+        return sum(self.steps.emitted)
+
+
+_REQUIRED = tuple(
+    item.name
+    for item in dataclasses.fields(Record)
+    if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+)
+_NAMES = frozenset(item.name for item in dataclasses.fields(Record))
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "benchmark": str,
+    "prompt_id": str,
+    "turn": int,
+    "temperature": (int, float),
+    "width": int,
+    "repeat": int,
+    "prompt_ids": list,
+    "output_ids": list,
+    "finish_reason": (str, type(None)),
+    "prefill_s": (int, float),
+    "decode_s": (int, float),
+    "steps": dict,
+    "error": (str, type(None)),
+}
+
+
+def to_line(record: Record) -> bytes:
+    """One line of JSON, newline included."""
+    return json.dumps(dataclasses.asdict(record), allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def from_line(line: bytes | str) -> Record:
+    """The record of one line; ``UsageError`` says what is wrong with it."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"not a line of JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"a record is a JSON object, got {type(data).__name__}")
+    _check_fields(data)
+    return Record(
+        **{**data, "temperature": float(data["temperature"]), "steps": _steps(data["steps"])},
+    )
+
+
+def _check_fields(data: Mapping[str, Any]) -> None:
+    missing = [name for name in _REQUIRED if name not in data]
+    if missing:
+        raise UsageError(f"missing field {', '.join(missing)}")
+    unknown = sorted(set(data) - _NAMES)
+    if unknown:
+        raise UsageError(f"unknown field {', '.join(unknown)}")
+    for name, kind in _TYPES.items():
+        if not isinstance(data[name], kind) or isinstance(data[name], bool):
+            raise UsageError(f"field {name} has the wrong type: {type(data[name]).__name__}")
+    if data["lossless"] not in get_args(Lossless):
+        raise UsageError(f"field lossless is {data['lossless']!r}; allowed: {', '.join(get_args(Lossless))}")
+
+
+def _steps(data: Mapping[str, Any]) -> StepArrays:
+    if set(data) != set(STEP_COLUMNS) or not all(isinstance(column, list) for column in data.values()):
+        raise UsageError(f"steps must be an object of the arrays {', '.join(STEP_COLUMNS)}")
+    return StepArrays(**data)
+
+
+def read_records(directory: Path | str, stem: str = RECORDS) -> list[Record]:
+    """All records of a run directory: ``<stem>.jsonl`` and the ``<stem>-*.jsonl`` of sharded ranks.
+
+    Each key comes once; see ``latest``. A last line without its newline, left by a process killed
+    in the middle of writing, is not a record. Raises ``UsageError`` with file and line number for a
+    malformed line, and for a directory without any such file.
+    """
+    files = record_files(directory, stem)
+    if not files:
+        raise UsageError(f"no records in {directory}: expected {stem}.jsonl")
+    return latest(record for file in files for record in read_file(file))
+
+
+def read_baseline(directory: Path | str) -> list[Record]:
+    """The records of the AR arm, empty if the run had none."""
+    return read_records(directory, BASELINE) if record_files(directory, BASELINE) else []
+
+
+def record_files(directory: Path | str, stem: str = RECORDS) -> list[Path]:
+    directory = Path(directory)
+    whole = directory / f"{stem}.jsonl"
+    return [whole] * whole.exists() + sorted(directory.glob(f"{stem}-*.jsonl"))
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """Each key once, in order of first appearance: a later record replaces an earlier one, but an
+    error never replaces a success."""
+    by_key: dict[Key, Record] = {}
+    for record in records:
+        known = by_key.get(record.key)
+        if known is None or record.error is None or known.error is not None:
+            by_key[record.key] = record
+    return list(by_key.values())
+
+
+def read_file(path: Path) -> list[Record]:
+    """The records of one file in the order written, superseded ones included."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    lines = content.split(b"\n")
+    if lines[-1].startswith(b"{"):
+        lines[-1] = b""  # torn: a record's prefix, its newline never made it to the disk
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(from_line(line))
+        except UsageError as error:
+            raise UsageError(f"{path}:{number}: {error}") from error
+    return records

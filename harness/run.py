@@ -1,0 +1,50 @@
+"""``python -m harness.run``: decode benchmark prompts, store records, print a table and one JSON line.
+
+Exit codes: 0 done; 1 a prompt failed or an output differs from AR's; 2 the input cannot be used;
+130 interrupted (the same command continues).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from harness.cli import parse
+from harness.manifest import write_json
+from harness.plan import make_plan
+from harness.runner import run
+from harness.summary import brief, summary, table
+from methods.errors import UsageError
+
+SUMMARY = "summary.json"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return execute(arguments)
+    except UsageError as error:
+        print("error:", *str(error).split(), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues this run", file=sys.stderr)
+        return 130
+
+
+def execute(argv: Sequence[str]) -> int:
+    """As ``main``, with exceptions passed through."""
+    request = parse(argv)
+    plan = make_plan(request)
+    outcome = run(plan, argv)
+    result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)
+    write_json(plan.directory / SUMMARY, result)
+    print(table(result["results"]))
+    print(f"records: {plan.directory}")
+    print(json.dumps(brief(result), allow_nan=False), flush=True)
+    return 0 if outcome.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The execution loop: every prompt through every arm, each result stored before the next begins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from harness import manifest
+from harness.arm import Arm, Unit, describe
+from harness.journal import Journal, exclusive
+from harness.plan import AR, NO_WIDTH, Plan
+from harness.records import BASELINE, RECORDS, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WARMUP_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All records of a run, those of earlier starts included. Without a baseline arm of its own, AR
+    is its own reference and every other method has none."""
+
+    records: list[Record]
+    baseline: list[Record]
+
+    @property
+    def clean(self) -> bool:
+        """Nothing failed and nothing differed from AR."""
+        everything = [*self.records, *self.baseline]
+        return all(record.error is None and record.lossless != "mismatch" for record in everything)
+
+
+def run(plan: Plan, argv: Sequence[str]) -> Outcome:
+    """Execute ``plan`` in its directory, continuing what is there.
+
+    Raises ``UsageError`` if the directory cannot be used or written. An interrupt passes through;
+    the same command then continues.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(exclusive(plan.directory))
+        start = manifest.invocation(argv) | {"prompt_sources": plan.sources}
+        manifest.enter(plan.directory, plan.config, start)
+        journal = stack.enter_context(Journal(plan.directory / f"{RECORDS}.jsonl"))
+        arms = [Arm(plan, method, width, journal) for width, method in plan.methods.items()]
+        reference = None
+        if plan.baseline is not None:
+            other = stack.enter_context(Journal(plan.directory / f"{BASELINE}.jsonl"))
+            reference = Arm(plan, plan.baseline, NO_WIDTH, other)
+        _Loop(plan, arms, reference).run()
+        records = journal.records()
+        if reference is not None:
+            return Outcome(records, reference.journal.records())
+        return Outcome(records, records if _is_reference(arms[0]) else [])
+
+
+def units(plan: Plan) -> Iterator[Unit]:
+    """All prompt turns in the order they are run; an answer precedes the turn that quotes it."""
+    for repeat in range(plan.request.repeats):
+        index = count()
+        for temperature in plan.request.temperatures:
+            for prompt in plan.prompts:
+                for turn in range(1, plan.turns(prompt) + 1):
+                    yield Unit(prompt, turn, temperature, repeat, next(index))
+
+
+def _is_reference(arm: Arm) -> bool:
+    return arm.method.name == AR
+
+
+class _Loop:
+    def __init__(self, plan: Plan, arms: list[Arm], reference: Arm | None) -> None:
+        self.plan = plan
+        self.arms = arms
+        self.reference = reference
+        self.everyone = [reference, *arms] if reference is not None else arms
+
+    def run(self) -> None:
+        everything = list(units(self.plan))
+        todo = [unit for unit in everything if self._open(unit)]
+        if not todo:
+            return
+        self._warm_up()
+        tokens, seconds = 0, 0.0
+        done = len(everything) - len(todo)
+        with tqdm(total=len(everything), initial=done, unit="prompt", file=sys.stderr) as bar:
+            for unit in todo:
+                bar.set_description(f"{unit.prompt.benchmark} T={unit.temperature:g}", refresh=False)
+                for record in self._do(unit):
+                    tokens, seconds = tokens + record.decoded, seconds + record.decode_s
+                if seconds:
+                    bar.set_postfix_str(f"{tokens / seconds:.1f} tok/s", refresh=False)
+                bar.update()
+
+    def _open(self, unit: Unit) -> list[Arm]:
+        """The arms that still owe a record, or a comparison that can be made by now."""
+        if self.reference is not None and not _succeeded(self.reference.stored(unit)):
+            return self.everyone
+        return [arm for arm in self.everyone if not self._settled(arm, arm.stored(unit))]
+
+    def _settled(self, arm: Arm, record: Record | None) -> bool:
+        if arm is self.reference or self.reference is None:
+            return _succeeded(record)
+        return record is not None and _succeeded(record) and record.lossless != "unchecked"
+
+    def _do(self, unit: Unit) -> list[Record]:
+        """Decode ``unit`` with the arms that owe it and store the results; returns the method's own.
+
+        AR is stored first, so a method's record on the disk has its reference there too. All arms
+        continue AR's dialogue if there is one: the prompts stay the same and the times comparable.
+        """
+        todo = self._open(unit)
+        decoded: dict[int, Record] = {}
+        for arm in reversed(todo) if unit.reversed else todo:
+            decoded[id(arm)] = arm.decode(unit, (self.reference or arm).answers(unit))
+        results = []
+        for arm in todo:
+            record = decoded[id(arm)]
+            record = replace(record, lossless=arm.lossless(record, self._compare_with(arm, unit, record)))
+            if record.error is not None:
+                tqdm.write(
+                    f"{record.method}, {record.benchmark} {record.prompt_id}: {record.error}", sys.stderr
+                )
+            arm.journal.append(record, replace=arm.stored(unit) is not None)
+            if arm is not self.reference:
+                results.append(record)
+        return results
+
+    def _compare_with(self, arm: Arm, unit: Unit, record: Record) -> Record | None:
+        """AR's record to compare with; its own for AR itself, the reference by definition."""
+        if arm is self.reference or _is_reference(arm):
+            return record
+        return self.reference.stored(unit) if self.reference is not None else None
+
+    def _warm_up(self) -> None:
+        """Decode a few prompts and forget them, so that no clock sees first-time work."""
+        cap = min(self.plan.request.max_new_tokens, WARMUP_TOKENS)
+        for prompt in self.plan.prompts[: self.plan.request.warmup]:
+            for temperature in self.plan.request.temperatures:
+                for arm in self.everyone:
+                    ids = self.plan.prompt_ids(prompt, [])
+                    try:
+                        arm.method.decode(ids, self.plan.sampling(temperature, 0), cap, self.plan.stop_ids)
+                    except Exception as error:  # the run itself will record it
+                        print(f"warm-up of {arm.method.name}: {describe(error)}", file=sys.stderr)
+
+
+def _succeeded(record: Record | None) -> bool:
+    return record is not None and record.error is None

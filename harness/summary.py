@@ -1,0 +1,107 @@
+"""From records to result rows: one per benchmark, temperature and width, then all benchmarks together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from harness import metrics
+from harness.metrics import Estimate
+from harness.records import Lossless, Record
+
+OVERALL = "overall"
+WORST_FIRST: tuple[Lossless, ...] = ("mismatch", "unchecked", "tie", "sampled", "exact")
+RATIOS = ("tok_per_s", "L_acc", "S0", "S", "wallclock_speedup", "step_acceptance", "accuracy")
+
+
+def summary(
+    method: str, preset: str | None, run: str, records: Sequence[Record], baseline: Sequence[Record] = ()
+) -> dict[str, Any]:
+    """A run's figures: ``method, preset, run, results``; see ``rows``. Its ``brief`` form is the last
+    line of a run's output."""
+    return {"method": method, "preset": preset, "run": run, "results": rows(records, baseline)}
+
+
+def rows(records: Sequence[Record], baseline: Sequence[Record] = ()) -> list[dict[str, Any]]:
+    """Result rows in the order of the records, "overall" last for each temperature and width.
+
+    The figures are pooled ratios, null where they do not apply; each has its 95 % interval
+    ``<name>_interval``, its per-prompt mean ``<name>_prompt_mean`` and that mean's interval
+    ``<name>_prompt_mean_interval`` beside it. ``failed`` counts records without an output.
+    """
+    groups = dict.fromkeys((record.temperature, record.width) for record in records)
+    result = []
+    for temperature, width in groups:
+        group = [r for r in records if (r.temperature, r.width) == (temperature, width)]
+        for benchmark in dict.fromkeys(record.benchmark for record in group):
+            result.append(row(benchmark, [r for r in group if r.benchmark == benchmark], baseline))
+        result.append(row(OVERALL, group, baseline))
+    return result
+
+
+def brief(result: dict[str, Any]) -> dict[str, Any]:
+    """A summary without its per-prompt means, short enough for a line of output."""
+    short = [{key: line[key] for key in line if "_prompt_mean" not in key} for line in result["results"]]
+    return result | {"results": short}
+
+
+def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[str, Any]:
+    """The row of records that share a temperature and a width."""
+    estimates: dict[str, Estimate | None] = {
+        "tok_per_s": metrics.tok_per_s(group),
+        "L_acc": metrics.l_acc(group),
+        "S0": metrics.s0(group),
+        "S": metrics.s(group),
+        "wallclock_speedup": metrics.wallclock_speedup(group, baseline),
+        "step_acceptance": metrics.step_acceptance(group),
+        "accuracy": metrics.accuracy(group),
+    }
+    pooled = {key: None if value is None else value.pooled for key, value in estimates.items()}
+    accuracy = pooled.pop("accuracy")
+    line: dict[str, Any] = {
+        "benchmark": name,
+        "temperature": group[0].temperature,
+        "width": group[0].width,
+        "prompts": metrics.prompts(group),
+        "tokens": metrics.tokens(group),
+        **pooled,
+        "lossless": worst(group),
+        "accuracy": accuracy,
+        "failed": metrics.failed(group),
+    }
+    for key, value in estimates.items():
+        line[f"{key}_interval"] = None if value is None else value.pooled_interval
+        line[f"{key}_prompt_mean"] = None if value is None else value.prompt_mean
+        line[f"{key}_prompt_mean_interval"] = None if value is None else value.prompt_mean_interval
+    return line
+
+
+def worst(group: Sequence[Record]) -> Lossless | None:
+    """The worst losslessness status of the completed records, None without any."""
+    present = {record.lossless for record in metrics.completed(group)}
+    return next((status for status in WORST_FIRST if status in present), None)
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """Result rows for people; intervals in brackets."""
+    headers = ["benchmark", "T", "W", "prompts", "failed", "tokens"]
+    headers += ["tok/s", "L_acc", "S0", "S", "wall-clock", "step acc.", "accuracy", "lossless"]
+    body = [
+        [line["benchmark"], f"{line['temperature']:g}", line["width"], line["prompts"], line["failed"]]
+        + [line["tokens"]]
+        + [_cell(line, name) for name in RATIOS]
+        + [line["lossless"] or "-"]
+        for line in lines
+    ]
+    return tabulate(body, headers=headers, disable_numparse=True)
+
+
+def _cell(line: dict[str, Any], name: str) -> str:
+    value, interval = line[name], line[f"{name}_interval"]
+    if value is None:
+        return "-"
+    digits = 1 if name == "tok_per_s" else 2
+    spread = "" if interval is None else f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
+    return f"{value:.{digits}f}{spread}"

@@ -1,0 +1,235 @@
+"""A target, methods and prompts without a model, for tests of the machinery around them.
+
+The target's next token is a hash of the tokens before it, so every output is reproducible, differs
+per prompt and needs no weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from harness import plan
+from methods import registry
+from methods.errors import UsageError
+from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
+
+VOCAB = 97
+LAYERS = 8
+PAUSE_S = 0.0
+
+
+@dataclass(frozen=True)
+class FakePrompt:
+    benchmark: str
+    prompt_id: str
+    category: str
+    turns: tuple[str, ...]
+    reference: None = None
+
+
+@dataclass(frozen=True)
+class FakeSource:
+    kind: str = "dir"
+    location: str = "nowhere"
+    sha256: str = "5" * 64
+
+
+@dataclass(frozen=True)
+class FakeSet:
+    benchmark: str
+    prompts: tuple[FakePrompt, ...]
+    source: FakeSource = FakeSource()
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(repr(self.prompts).encode()).hexdigest()
+
+
+class FakeTokenizer:
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return " ".join(map(str, tokens))
+
+
+class FakeTarget:
+    name = "fake"
+    hf = SimpleNamespace(config=SimpleNamespace(_attn_implementation="none"))
+    tokenizer = FakeTokenizer()
+    num_layers = LAYERS
+    context = 10_000
+    stop_ids = (0,)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"name": self.name, "weights": "f" * 64}
+
+
+def next_token(prefix: Sequence[int], sampling: SamplingParams) -> int:
+    seed = "" if sampling.greedy else str(sampling.seed)
+    digest = hashlib.sha256(f"{list(prefix)}{seed}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % VOCAB
+
+
+class FakeMethod(DecodingMethod):
+    """Decodes ``block`` tokens per step, in a hundredth of a second each."""
+
+    block = 1
+
+    def decode(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_new_tokens: int,
+        stop_ids: Sequence[int] = (),
+    ) -> DecodeResult:
+        tokens: list[int] = []
+        while len(tokens) < max_new_tokens and not (tokens and tokens[-1] in stop_ids):
+            tokens.append(self.token([*prompt_ids, *tokens], sampling))
+        time.sleep(PAUSE_S)
+        return DecodeResult(
+            tokens=tokens,
+            steps=self.steps(max(len(tokens) - 1, 0)),
+            prefill_s=0.25,
+            decode_s=max(len(tokens) - 1, 0) / self.block / 100,
+            finish_reason="stop" if tokens and tokens[-1] in stop_ids else "length",
+        )
+
+    def token(self, prefix: Sequence[int], sampling: SamplingParams) -> int:
+        return next_token(prefix, sampling)
+
+    def steps(self, count: int) -> list[Step]:
+        sizes = [min(self.block, count - start) for start in range(0, count, self.block)]
+        return [
+            Step(
+                drafted=self.block - 1,
+                accepted=size - 1,
+                emitted=size,
+                target_layers=LAYERS,
+                draft_layers=0 if self.block == 1 else 2,
+                depth=min(size, self.block - 1),
+                phases={"target": 0.5},
+            )
+            for size in sizes
+        ]
+
+
+class FakeAR(FakeMethod):
+    name = "autoregressive"
+
+
+@dataclass(frozen=True)
+class FakeOptions:
+    n: int = 4
+    width: int = 1
+    rate: float = 0.5
+    anchors: tuple[int, ...] = (0, 4)
+    checkpoint: str | None = None
+    untrained: bool = False
+
+
+class FakeDraft(FakeMethod):
+    name = "fake-draft"
+    Options = FakeOptions
+    block = 3
+
+    def __init__(self, target: Any, options: Any) -> None:
+        super().__init__(target, options)
+        if not 1 <= options.n <= target.num_layers:
+            raise UsageError(f"n must be in 1..{target.num_layers}, got {options.n}")
+
+    def describe(self) -> dict[str, Any]:
+        return {"checkpoint": self.options.checkpoint}
+
+
+class FakeStored(FakeDraft):
+    """The preset names a checkpoint for it."""
+
+    name = "fake-stored"
+
+
+class FakeWrong(FakeMethod):
+    """Not lossless: its fourth token is another one."""
+
+    name = "fake-wrong"
+
+    def decode(self, *args: Any, **kwargs: Any) -> DecodeResult:
+        result = super().decode(*args, **kwargs)
+        result.tokens[3:4] = [(token + 1) % VOCAB for token in result.tokens[3:4]]
+        return result
+
+
+class FakeBroken(FakeMethod):
+    """Fails on every other prompt."""
+
+    name = "fake-broken"
+
+    def decode(self, prompt_ids: Sequence[int], *args: Any, **kwargs: Any) -> DecodeResult:
+        if prompt_ids[-1] % 2:
+            raise RuntimeError("odd prompt\nsecond line")
+        return super().decode(prompt_ids, *args, **kwargs)
+
+
+class FakeMiscount(FakeMethod):
+    """Its steps do not add up to its tokens."""
+
+    name = "fake-miscount"
+
+    def steps(self, count: int) -> list[Step]:
+        return super().steps(count)[:-1]
+
+
+METHODS: dict[str, type[FakeMethod]] = {
+    cls.name: cls for cls in (FakeAR, FakeDraft, FakeStored, FakeWrong, FakeBroken, FakeMiscount)
+}
+
+
+def load_prompts(name: str, data_dir: Any, count: int | None) -> FakeSet:
+    known = ("mt_bench", "gsm8k", "humaneval")
+    if name not in known:
+        raise UsageError(f"unknown benchmark {name!r}; known: {', '.join(known)}")
+    prompts = [FakePrompt(name, f"{name}/{i}", "any", (f"question {i}", f"then {i}")) for i in range(4)]
+    return FakeSet(name, tuple(prompts[:count]))
+
+
+def load_preset(name: str) -> Any:
+    if name != "smollm2-135m":
+        raise UsageError(f"unknown preset {name!r}; known: smollm2-135m")
+    return SimpleNamespace(
+        name=name,
+        target="fake",
+        dtype="float32",
+        num_layers=LAYERS,
+        stop_ids="generation_config",
+        thinking=False,
+        chat_template=None,
+        checkpoints={"fake-stored": "preset.safetensors"},
+    )
+
+
+def render(tokenizer: Any, messages: Any, template: str | None = None, thinking: bool = False) -> list[int]:
+    return [ord(char) % VOCAB for message in messages for char in message["role"][0] + message["content"]]
+
+
+def describe_chat(tokenizer: Any, template: str | None, thinking: bool) -> dict[str, Any]:
+    return {"name": template, "template_sha256": "template", "thinking": thinking}
+
+
+def benchmark_version(name: str) -> int:
+    return 3
+
+
+def score(prompt: Any, text: str, execute_code: bool) -> float | None:
+    return 1.0 if prompt.benchmark == "gsm8k" else None
+
+
+def install(setattr_: Any = setattr, setitem: Any = dict.__setitem__) -> None:
+    """Put the fakes in place of the real target, prompts and methods."""
+    setattr_(registry, "_discovered", True)
+    for name, cls in METHODS.items():
+        setitem(registry._methods, name, cls)
+    setattr_(plan, "load_target", lambda name, dtype: FakeTarget())
+    for function in (load_prompts, load_preset, render, describe_chat, benchmark_version, score):
+        setattr_(plan, function.__name__, function)

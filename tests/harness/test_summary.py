@@ -1,0 +1,84 @@
+"""Result rows and the table."""
+
+from __future__ import annotations
+
+import json
+
+from test_metrics import record
+
+from harness.summary import rows, summary, table, worst
+
+ROW_KEYS = [
+    *("benchmark", "temperature", "width", "prompts", "tokens", "tok_per_s", "L_acc", "S0", "S"),
+    *("wallclock_speedup", "step_acceptance", "lossless", "accuracy"),
+]
+
+
+def sample() -> list:
+    return [
+        record("a", [2, 2], decode_s=2.0, score=1.0),
+        record("b", [1], score=0.0),
+        record("q", [3], benchmark="mt_bench"),
+        record("a", [1], temperature=1.0, lossless="sampled"),
+        record("b", [], temperature=1.0, error="boom", lossless="unchecked"),
+    ]
+
+
+def test_rows_come_per_benchmark_then_overall_per_temperature() -> None:
+    lines = rows(sample())
+    assert [(line["temperature"], line["benchmark"]) for line in lines] == [
+        (0.0, "gsm8k"),
+        (0.0, "mt_bench"),
+        (0.0, "overall"),
+        (1.0, "gsm8k"),
+        (1.0, "overall"),
+    ]
+
+
+def test_row_holds_the_published_keys_and_figures() -> None:
+    line = rows(sample(), [record("a", [1] * 4, decode_s=8.0)])[0]
+    assert list(line)[: len(ROW_KEYS)] == ROW_KEYS
+    expected = {"prompts": 2, "tokens": 5, "tok_per_s": 5 / 3, "L_acc": 5 / 3, "S0": 5 / 3, "S": 5 / 3}
+    expected |= {"wallclock_speedup": 4.0, "step_acceptance": None, "lossless": "exact", "accuracy": 0.5}
+    assert {key: line[key] for key in expected} == expected
+    assert line["failed"] == 0 and len(line["S_interval"]) == 2
+
+
+def test_failures_are_counted_in_their_row() -> None:
+    line = rows(sample())[3]
+    assert (line["prompts"], line["failed"], line["lossless"]) == (1, 1, "sampled")
+
+
+def test_group_of_failures_has_no_figures() -> None:
+    (line, _) = rows([record("b", [], error="boom")])
+    assert all(line[key] is None for key in ("tok_per_s", "S0", "lossless", "accuracy"))
+    assert (line["prompts"], line["failed"]) == (0, 1)
+
+
+def test_overall_has_no_accuracy_where_a_benchmark_has_none() -> None:
+    assert rows(sample())[2]["accuracy"] is None
+
+
+def test_widths_are_rows_of_their_own() -> None:
+    lines = rows([record("a", [1]), record("a", [3], width=4)])
+    assert [(line["width"], line["benchmark"], line["L_acc"]) for line in lines] == [
+        (1, "gsm8k", 1.0),
+        (1, "overall", 1.0),
+        (4, "gsm8k", 3.0),
+        (4, "overall", 3.0),
+    ]
+
+
+def test_worst_status_wins() -> None:
+    order = ["exact", "sampled", "tie", "unchecked", "mismatch"]
+    for index, status in enumerate(order):
+        assert worst([record(s, [1], lossless=s) for s in order[: index + 1]]) == status
+    assert worst([]) is None
+
+
+def test_summary_is_json_and_the_table_shows_intervals_and_status() -> None:
+    result = summary("ngram", None, "results/runs/x", sample())
+    assert list(json.loads(json.dumps(result, allow_nan=False))) == ["method", "preset", "run", "results"]
+    text = table(result["results"])
+    assert "1.67 [1.00, 2.00]" in text
+    assert "sampled" in text and "overall" in text
