@@ -60,7 +60,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m paper_tables", description=__doc__)
+    parser = _Parser(prog="python -m paper_tables", description="Run what Table N still lacks and print it.")
     parser.add_argument("number", metavar="N", help=f"the table's number: {', '.join(TABLES)}")
     parser.add_argument("--preset", default=DEFAULT_PRESET, help="target preset (default: %(default)s)")
     parser.add_argument("--size", default="quick", help=f"{' or '.join(plan.SIZES)} (default: %(default)s)")
