@@ -1,0 +1,1 @@
+"""The frozen target model: its shape, its stages, its state."""
