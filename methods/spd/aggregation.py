@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from methods.errors import UsageError
 
@@ -28,7 +28,7 @@ class Aggregation:
         anchors = self.anchors
         if not anchors or anchors[0] != 0:
             raise UsageError(f"anchors {list(anchors)}: the first must be 0, the embedding")
-        if any(low >= high for low, high in zip(anchors, anchors[1:], strict=False)):
+        if any(low >= high for low, high in pairwise(anchors)):
             raise UsageError(f"anchors {list(anchors)} must be strictly increasing")
         if anchors[-1] > self.num_layers - 1:
             raise UsageError(
