@@ -16,6 +16,33 @@ def causal_mask(rows: int, keys: int, device: torch.device | None = None) -> Ten
     return torch.ones(rows, keys, dtype=torch.bool, device=device).tril(keys - rows)
 
 
+def window_start(length: int, window: int | None) -> int:
+    """Oldest cached position a row at position ``length`` or later sees, its own counted in."""
+    return 0 if window is None else max(0, length + 1 - window)
+
+
+def visible_keys(
+    positions: Tensor, start: int, length: int, window: int | None, mask: Tensor | None = None
+) -> Tensor | None:
+    """Bool [rows, keys] for new rows at ``positions`` [rows] after cached positions ``start`` to
+    ``length`` - 1; None where plain causal attention is meant.
+
+    ``mask`` (bool [k, k]) replaces the causal order among the last k rows; a row never sees a
+    position ``window`` or more before its own.
+    """
+    rows, prefix = positions.shape[0], length - start
+    if mask is None and window is None and (rows == 1 or prefix == 0):
+        return None
+    visible = causal_mask(rows, prefix + rows, positions.device)
+    if mask is not None:
+        tail = mask.shape[0]
+        visible[rows - tail :, prefix + rows - tail :] = mask
+    if window is not None:
+        cached = torch.arange(start, length, device=positions.device)
+        visible &= positions[:, None] - torch.cat((cached, positions)) < window
+    return visible
+
+
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Attention output [batch, rows, heads, head_dim].
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from methods.drafting.attention import causal_mask
+from methods.drafting.attention import visible_keys, window_start
 from methods.drafting.cache import LayerCache
 from methods.drafting.decoder_layer import DecoderLayer
 from methods.drafting.rotary import Rotary
@@ -69,8 +69,8 @@ class RowSession:
         positions = torch.arange(self._length, self._length + rows.shape[0], device=rows.device)
         if flight is not None:
             positions[final:] = flight
-        start = 0 if self._window is None else max(0, self._length + 1 - self._window)
-        visible = self._visible(positions, start, final, mask)
+        start = window_start(self._length, self._window)
+        visible = visible_keys(positions, start, self._length, self._window, mask)
         cos, sin = self._rotary(positions)
         hidden = rows[None]
         for layer, cache in zip(self._layers, self._caches, strict=True):
@@ -79,17 +79,3 @@ class RowSession:
             cache.truncate(self._length + final)
         self._length += final
         return hidden[0]
-
-    def _visible(self, positions: Tensor, start: int, final: int, mask: Tensor | None) -> Tensor | None:
-        """Bool [rows, keys] over the cached rows from ``start`` and ``rows``; None: plain causal."""
-        rows, prefix = positions.shape[0], self._length - start
-        if mask is None and self._window is None and (rows == 1 or prefix == 0):
-            return None
-        visible = causal_mask(rows, prefix + rows, positions.device)
-        if mask is not None:
-            visible[final:, prefix + final :] = mask
-        if self._window is not None:
-            cached = torch.arange(start, self._length, device=positions.device)
-            distance = positions[:, None] - torch.cat((cached, positions))
-            visible &= distance < self._window
-        return visible
