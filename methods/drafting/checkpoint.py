@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import UnionType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -154,15 +156,44 @@ def _parse(content: dict[str, Any], directory: Path) -> DraftConfig:
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise UsageError(f"{directory}: checkpoint format {version}; this version reads {FORMAT_VERSION}")
-    _check_keys(content, DraftConfig, f"{directory}/{_CONFIG_NAME}")
+    where = f"{directory}/{_CONFIG_NAME}"
+    _check_keys(content, get_type_hints(DraftConfig) | {"layer": dict}, where)
     layer = content["layer"]
-    _check_keys(layer if isinstance(layer, dict) else {}, LayerConfig, f"{directory}/{_CONFIG_NAME}: layer")
+    _check_keys(layer, get_type_hints(LayerConfig), f"{where}: layer")
     return DraftConfig(**content | {"layer": LayerConfig(**layer)})
 
 
-def _check_keys(content: dict[str, Any], kind: type, where: str) -> None:
-    names = {item.name for item in dataclasses.fields(kind)}
-    faults = [f"missing key {key!r}" for key in sorted(names - content.keys())]
-    faults += [f"unknown key {key!r}" for key in sorted(content.keys() - names)]
+def check_architecture(config: DraftConfig, kinds: Mapping[str, type], source: str) -> None:
+    """Raise ``UsageError`` listing ``architecture``'s missing, unknown and mistyped keys."""
+    _check_keys(config.architecture, kinds, f"{source}: architecture")
+
+
+def check_stages(config: DraftConfig, source: str) -> None:
+    """Raise ``UsageError`` unless ``stage_layers`` are ``n`` stages of all the target's layers."""
+    n, stages = config.architecture["n"], config.architecture["stage_layers"]
+    if (n, config.num_layers) != (len(stages), sum(stages)) or min(stages, default=0) < 1:
+        raise UsageError(
+            f"{source}: stage layers {stages} are not n = {n} stages of {config.num_layers} layers"
+        )
+
+
+def _check_keys(content: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+    faults = [f"missing key {key!r}" for key in sorted(kinds.keys() - content.keys())]
+    faults += [f"unknown key {key!r}" for key in sorted(content.keys() - kinds.keys())]
+    faults += [
+        f"{key} = {content[key]!r} has the wrong type"
+        for key, kind in kinds.items()
+        if key in content and not _fits(content[key], kind)
+    ]
     if faults:
         raise UsageError(f"{where}: {'; '.join(faults)}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    for option in options:
+        container = get_origin(option) or option
+        if isinstance(value, container) and not (container is int and isinstance(value, bool)):
+            inner = get_args(option) if container is list else ()
+            return all(_fits(item, inner[0]) for item in value) if inner else True
+    return False

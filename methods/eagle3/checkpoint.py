@@ -22,12 +22,8 @@ from methods.eagle3.published import read_published
 from methods.errors import UsageError
 from methods.target.shape import TargetShape
 
-# The fields of Eagle3Config that are not fields of DraftConfig.
-_ARCHITECTURE = {field.name for field in dataclasses.fields(Eagle3Config)} - {
-    "layer",
-    "target_hidden",
-    "window",
-}
+_FLAGS = ("fc_bias", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "own_embedding")
+_ARCHITECTURE = {"taps": list[int], "rope": dict} | dict.fromkeys(_FLAGS, bool)
 
 
 def untrained(
@@ -66,14 +62,14 @@ def untrained(
 
 def save(directory: Path, head: Eagle3Head, shape: TargetShape, training: Mapping[str, Any]) -> str:
     """Write ``head`` as a checkpoint for ``shape``; returns the tensor file's SHA-256."""
-    fields = {name: getattr(head.config, name) for name in _ARCHITECTURE}
+    flags = {name: getattr(head.config, name) for name in _FLAGS}
     config = DraftConfig.for_target(
         shape,
         method="eagle3",
         layer=head.config.layer,
         draft_ids=None if head.vocabulary.is_full else head.vocabulary.ids.tolist(),
         training_span=head.config.window,
-        architecture=fields | {"taps": list(head.config.taps), "rope": dict(head.config.rope)},
+        architecture=flags | {"taps": list(head.config.taps), "rope": dict(head.config.rope)},
         training=dict(training),
     )
     return checkpoint.save(directory, head, config)
@@ -99,10 +95,7 @@ def load(
     if (path / "draft.json").exists():
         config, tensors, digest = checkpoint.read(path, "eagle3")
         checkpoint.check_target(config, shape, text)
-        if config.architecture.keys() != _ARCHITECTURE:
-            raise UsageError(
-                f"{text}: architecture has keys {sorted(config.architecture)}, not {sorted(_ARCHITECTURE)}"
-            )
+        checkpoint.check_architecture(config, _ARCHITECTURE, text)
     else:
         config, tensors, digest = read_published(path, shape, taps)
     found = dict(config.architecture)

@@ -21,7 +21,7 @@ from methods.errors import UsageError
 from methods.ppsd.exit_head import ExitHead, ExitHeadConfig, HeadClass
 from methods.target.shape import TargetShape
 
-_ARCHITECTURE = {"n", "stage_layers", "head_class"}
+_ARCHITECTURE = {"n": int, "stage_layers": list[int], "head_class": str}
 
 
 def untrained(
@@ -98,8 +98,8 @@ def load(
     config, tensors, digest = checkpoint.read(path, "ppsd")
     checkpoint.check_target(config, shape, text)
     found = config.architecture
-    if found.keys() != _ARCHITECTURE:
-        raise UsageError(f"{text}: architecture has keys {sorted(found)}, not {sorted(_ARCHITECTURE)}")
+    checkpoint.check_architecture(config, _ARCHITECTURE, text)
+    checkpoint.check_stages(config, text)
     checkpoint.require(
         text,
         n=(found["n"], n),

@@ -106,7 +106,7 @@ def _check_sizes(path: Path, config: Mapping[str, Any], shape: TargetShape) -> N
     ):
         if _get(path, config, key, int) != given:
             raise UsageError(f"{path}: trained for {what} {config[key]}, but {shape.name} has {given}")
-    ids = config.get("draft_token_ids")
+    ids = _get(path, config, "draft_token_ids", list) if "draft_token_ids" in config else None
     rows = _get(path, config, "draft_vocab_size", int)
     if rows != (shape.vocab if ids is None else len(ids)):
         count = "all of the vocabulary" if ids is None else f"{len(ids)} draft_token_ids"

@@ -24,7 +24,13 @@ from methods.spd.draft_module import DraftModule, DraftModuleConfig
 from methods.target.shape import TargetShape
 
 _AGGREGATION_STD = 0.02
-_ARCHITECTURE = {"n", "stage_layers", "anchors", "draft_layers", "layout"}
+_ARCHITECTURE = {
+    "n": int,
+    "stage_layers": list[int],
+    "anchors": list[int],
+    "draft_layers": int,
+    "layout": str,
+}
 
 
 def untrained(
@@ -120,12 +126,7 @@ def load(
 
 def _check_architecture(config: DraftConfig, source: str) -> None:
     found = config.architecture
-    if found.keys() != _ARCHITECTURE:
-        raise UsageError(f"{source}: architecture has keys {sorted(found)}, not {sorted(_ARCHITECTURE)}")
+    checkpoint.check_architecture(config, _ARCHITECTURE, source)
     if found["layout"] not in get_args(Layout):
         raise UsageError(f"{source}: layout {found['layout']!r}; allowed: A, B")
-    if (found["n"], config.num_layers) != (len(found["stage_layers"]), sum(found["stage_layers"])):
-        raise UsageError(
-            f"{source}: stage layers {found['stage_layers']} are not n = {found['n']} stages "
-            f"of {config.num_layers} layers"
-        )
+    checkpoint.check_stages(config, source)

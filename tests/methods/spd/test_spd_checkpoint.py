@@ -31,6 +31,13 @@ SIZES = {
     "model_type": "llama",
 }
 SHAPE = TargetShape(**SIZES)
+ARCHITECTURE = {
+    "n": 4,
+    "stage_layers": [2, 2, 1, 1],
+    "anchors": [0, 2, 5],
+    "draft_layers": 2,
+    "layout": "A",
+}
 NORM, ROTARY = RMSNorm(16, 1e-6), rotary_from_theta(1e4, 8)
 
 
@@ -172,7 +179,16 @@ def test_another_run_is_refused_by_name_with_both_values(saved, asked, message):
         ({"layer": {"hidden": 16}}, "missing key 'heads'"),
         ({"draft_ids": [5, 1, 2]}, "not sorted"),
         ({"draft_ids": [1, 2, 99]}, "target id 99"),
-        ({"architecture": {"n": 4}}, "architecture has keys"),
+        ({"draft_ids": [1, "2"]}, "draft_ids = .* has the wrong type"),
+        ({"vocab": True}, "vocab = True has the wrong type"),
+        ({"training_span": "long"}, "training_span = 'long' has the wrong type"),
+        ({"architecture": {"n": 4}}, "architecture: missing key 'anchors'"),
+        (
+            {"architecture": ARCHITECTURE | {"stage_layers": [3, 3]}},
+            r"\[3, 3\] are not n = 4 stages of 6 layers",
+        ),
+        ({"architecture": ARCHITECTURE | {"layout": "C"}}, "layout 'C'; allowed: A, B"),
+        ({"architecture": ARCHITECTURE | {"anchors": "0"}}, "anchors = '0' has the wrong type"),
         ({"tensors": "../elsewhere.safetensors"}, "lacks the tensor file"),
         ({"tensors_sha256": "0" * 64}, "was written for 0000"),
     ],
