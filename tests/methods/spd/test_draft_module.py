@@ -167,6 +167,26 @@ def test_a_long_prompt_in_chunks_equals_one_pass(monkeypatch):
     cycle(sequence, sequence.module.session(), 71, [1, 0])
 
 
+def test_rows_and_logits_follow_the_published_formula():
+    module = build(n=5, draft_layers=1, anchors=(0, 3, 9))
+    taps, depths = torch.randn(6, 3, SHAPE.hidden), [5, 4, 2, 1, 0, 0]
+    weights = [projection.weight for projection in module.aggr_projs]
+    # Stages of 2 layers: anchor 3 is there from depth 2, anchor 9 at depth 5, lowest anchor first.
+    expected = torch.stack(
+        [
+            weights[2] @ torch.cat((taps[0, 0], taps[0, 1], taps[0, 2])),
+            weights[1] @ torch.cat((taps[1, 0], taps[1, 1])),
+            weights[1] @ torch.cat((taps[2, 0], taps[2, 1])),
+            *(weights[0] @ taps[i, 0] for i in (3, 4, 5)),
+        ]
+    )
+    rows = module.aggregate(taps, depths)
+    torch.testing.assert_close(rows, expected, **CLOSE)
+    hidden, _ = module.spec_layers[0](expected[None], None, *module.rotary(torch.arange(6)))
+    normed = hidden[0, -1] * torch.rsqrt(hidden[0, -1].square().mean() + 1e-6)
+    torch.testing.assert_close(module.stateless(taps, depths)[0], module.lm_head.weight @ normed, **CLOSE)
+
+
 def test_several_rows_of_logits_and_batches():
     module = build(n=2)
     taps = torch.randn(2, 6, 3, SHAPE.hidden)
