@@ -1,0 +1,1 @@
+"""What all trained drafters share: the decoder layer, its cache, the draft vocabulary, checkpoints."""

@@ -1,0 +1,41 @@
+"""Where a checkpoint comes from: a local path or the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from methods.errors import UsageError
+
+_HUB = re.compile(r"hf:(?P<repo>[^/@\s]+/[^/@\s]+)(@(?P<revision>[^/\s]+))?(/(?P<file>\S+))?")
+_WHOLE_REPO = ["*.json", "*.safetensors", "pytorch_model.bin"]
+
+
+def resolve(source: str | Path) -> Path:
+    """The local file or directory of ``source``.
+
+    ``hf:owner/name[@revision]`` fetches a repository's checkpoint files, ``hf:owner/name[@revision]
+    /file`` one file. Raises ``UsageError`` if there is nothing at the path or on the hub.
+    """
+    text = str(source)
+    if not text.startswith("hf:"):
+        path = Path(text).expanduser()
+        if not path.exists():
+            raise UsageError(f"no checkpoint at {text}; give a path or hf:owner/name[@revision][/file]")
+        return path
+    match = _HUB.fullmatch(text)
+    if match is None:
+        raise UsageError(f"cannot read {text!r}; allowed: hf:owner/name[@revision][/file]")
+    return _fetch(text, match["repo"], match["revision"], match["file"])
+
+
+def _fetch(text: str, repo: str, revision: str | None, file: str | None) -> Path:
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    try:
+        if file:
+            return Path(hf_hub_download(repo, file, revision=revision))
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=_WHOLE_REPO))
+    except Exception as error:  # the hub client raises many kinds; each means "not fetched"
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"cannot fetch {text}: {reason}") from error

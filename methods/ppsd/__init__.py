@@ -1,0 +1,1 @@
+"""PPSD: an early-exit head after stage 1 drafts for the pipeline."""

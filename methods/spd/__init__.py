@@ -1,0 +1,1 @@
+"""Speculative Pipeline Decoding: aggregation of stage features and the pipeline draft module."""
