@@ -63,7 +63,12 @@ class Attention:
         if self.q_norm is None and not self.gated:
             heads = projected.view(batch, count, -1, self.head_dim)
             rotated = rotate(heads[:, :, : self.heads + self.kv_heads], block.cos, block.sin)
-            return rotated[:, :, : self.heads], rotated[:, :, self.heads :], heads[:, :, -self.kv_heads :], None
+            return (
+                rotated[:, :, : self.heads],
+                rotated[:, :, self.heads :],
+                heads[:, :, -self.kv_heads :],
+                None,
+            )
         query, key, value = projected.split(self.qkv.sizes, -1)
         gate = None
         if self.gated:

@@ -69,7 +69,9 @@ class GatedDeltaNet:
         cache.store(block.end - 1, (window[..., window.shape[-1] - self.kernel + 1 :], recurrent))
         return core
 
-    def _recorded(self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
+    def _recorded(
+        self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache
+    ) -> Tensor:
         """Level by level, all nodes of a level as one batch; the state after every slot is kept."""
         core = mixed.new_empty(1, block.count, self.value_dim // self.head_v_dim, self.head_v_dim)
         for level in block.levels():

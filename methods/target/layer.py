@@ -55,7 +55,9 @@ class GatedMLP:
 def build_layers(model: nn.Module, config: Any) -> list[Layer]:
     """Layers of a transformers causal LM. ``UsageError`` for a family whose layers differ."""
     if config.model_type not in SUPPORTED:
-        raise UsageError(f"target family {config.model_type!r} is not supported; allowed: {', '.join(SUPPORTED)}")
+        raise UsageError(
+            f"target family {config.model_type!r} is not supported; allowed: {', '.join(SUPPORTED)}"
+        )
     return [Layer(module, _window(config, index)) for index, module in enumerate(model.layers)]
 
 

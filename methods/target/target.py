@@ -38,7 +38,11 @@ class Target:
     """
 
     def __init__(
-        self, hf: nn.Module, tokenizer: Any = None, name: str = "in-memory", hashes: dict[str, str] | None = None
+        self,
+        hf: nn.Module,
+        tokenizer: Any = None,
+        name: str = "in-memory",
+        hashes: dict[str, str] | None = None,
     ) -> None:
         self.hf: Any = hf.eval().requires_grad_(False)
         self.tokenizer = tokenizer
@@ -115,7 +119,9 @@ class Target:
                 f"so at most {self.context - 1} are allowed"
             )
         if not (0 <= min(prompt_ids) and max(prompt_ids) < self.vocab_size):
-            raise UsageError(f"a prompt token is outside the vocabulary of {self.name} (0..{self.vocab_size - 1})")
+            raise UsageError(
+                f"a prompt token is outside the vocabulary of {self.name} (0..{self.vocab_size - 1})"
+            )
 
     def room(self, prompt_ids: Sequence[int], max_new_tokens: int) -> int:
         """``max_new_tokens``, or less where the context ends before."""
