@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,7 +26,7 @@ class GatedDeltaNet:
     each from its own parent's state, since no mask can separate branches in a recurrent state.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: Any) -> None:
         self.projections = FusedLinear(
             [module.in_proj_qkv, module.in_proj_z, module.in_proj_b, module.in_proj_a]
         )
@@ -69,7 +71,9 @@ class GatedDeltaNet:
         cache.store(block.end - 1, (window[..., window.shape[-1] - self.kernel + 1 :], recurrent))
         return core
 
-    def _recorded(self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
+    def _recorded(
+        self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache
+    ) -> Tensor:
         """Level by level, all nodes of a level as one batch; the state after every slot is kept."""
         core = mixed.new_empty(1, block.count, self.value_dim // self.head_v_dim, self.head_v_dim)
         for level in block.levels():

@@ -46,7 +46,8 @@ def _device(device: str) -> torch.device:
         place = torch.device(device)
     except RuntimeError:
         place = None
-    if place is None or place.type not in ("cpu", "cuda") or (place.type == "cuda" and not torch.cuda.is_available()):
+    usable = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    if place is None or place.type not in usable:
         raise UsageError(f"device {device!r} is not available; allowed: auto, cpu" + _gpus())
     return place
 
@@ -83,7 +84,8 @@ def _snapshot(source: str | Path) -> Path:
         raise FileNotFoundError(f"there is no directory {source}")
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
+    patterns = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
+    return Path(snapshot_download(str(source), allow_patterns=patterns))
 
 
 def _hashes(location: Path, tokenizer: Any) -> dict[str, str]:
