@@ -14,6 +14,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
 
 from methods.target.block import Block
 from methods.target.fused import FusedLinear
+from methods.target.quiet import hide_fallback_hints
 from methods.target.state import RecurrentCache
 
 
@@ -27,6 +28,7 @@ class GatedDeltaNet:
     """
 
     def __init__(self, module: Any) -> None:
+        hide_fallback_hints()
         self.projections = FusedLinear(
             [module.in_proj_qkv, module.in_proj_z, module.in_proj_b, module.in_proj_a]
         )
