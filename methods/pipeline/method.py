@@ -40,6 +40,9 @@ class PipelineMethod(DecodingMethod):
             raise UsageError(f"width must be >= 1, got {options.width}")
         self.stage_layers = _stages(target.num_layers, options.n, options.stage_layers)
         self.rule = proposal_rule(options.proposal, options.width)
+        if self.rule == "sampled" and options.width > 1:
+            # Branches enter by score, so their tokens no longer follow the law an acceptance test needs.
+            raise UsageError("proposal 'sampled' needs width 1 in a pipeline; allowed for a tree: point-mass")
         if (options.checkpoint is None) == (not options.untrained):
             raise UsageError(
                 f"method {self.name!r} needs a drafter for {target.name}, n = {options.n}: give --checkpoint "
@@ -77,7 +80,9 @@ def _stages(num_layers: int, n: int, explicit: str | None) -> list[int]:
     try:
         layers = [int(part) for part in explicit.split(";")]
     except ValueError as error:
-        raise UsageError(f"stage layers {explicit!r} are not numbers separated by ';', e.g. 5;9;9;9") from error
+        raise UsageError(
+            f"stage layers {explicit!r} are not numbers separated by ';', e.g. 5;9;9;9"
+        ) from error
     if len(layers) != n:
         raise UsageError(f"stage layers {explicit!r} name {len(layers)} stages, but n = {n}")
     return check_stage_layers(num_layers, layers)

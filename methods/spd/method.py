@@ -36,7 +36,9 @@ class Spd(PipelineMethod):
     def __init__(self, target: Target, options: SpdOptions) -> None:
         super().__init__(target, options)
         if options.schedule not in get_args(Schedule):
-            raise UsageError(f"unknown schedule {options.schedule!r}; allowed: {', '.join(get_args(Schedule))}")
+            raise UsageError(
+                f"unknown schedule {options.schedule!r}; allowed: {', '.join(get_args(Schedule))}"
+            )
         self._about: dict[str, Any] = {"schedule": options.schedule}
         if options.untrained:
             self.module = checkpoint.untrained(

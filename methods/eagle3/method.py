@@ -1,0 +1,87 @@
+"""EAGLE-3 (arXiv 2503.01840): a one-layer head on three target features drafts, the target verifies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch.nn import functional as F
+
+from methods.drafting.vocabulary import DraftVocabulary
+from methods.eagle3 import checkpoint
+from methods.eagle3.drafting import Eagle3Drafter, Shape
+from methods.errors import UsageError
+from methods.interface import SamplingParams
+from methods.registry import register
+from methods.rounds import RoundMethod
+from methods.sampling import Draws
+from methods.target.target import Target
+from methods.verification import proposal_rule
+
+Tree = Literal["beam", "dynamic"]
+
+
+@dataclass(frozen=True)
+class Eagle3Options:
+    """``m`` draft levels of ``width`` W nodes (1 + W m tokens per verification); ``tree`` "beam" keeps
+    the best W of each level, "dynamic" re-ranks all candidates under the same budget (EAGLE-2).
+    ``draft_rope_theta`` overrides what a published head's configuration says."""
+
+    m: int = 7
+    width: int = 1
+    tree: str = "beam"
+    proposal: str | None = None
+    checkpoint: str | None = None
+    untrained: bool = False
+    draft_rope_theta: float | None = None
+
+
+@register("eagle3")
+class Eagle3(RoundMethod):
+    """A chain (width 1) or a draft tree per round."""
+
+    Options = Eagle3Options
+
+    def __init__(self, target: Target, options: Eagle3Options) -> None:
+        super().__init__(target, options)
+        for name, value in (("m", options.m), ("width", options.width)):
+            if value < 1:
+                raise UsageError(f"{name} must be >= 1, got {value}")
+        if options.tree not in get_args(Tree):
+            raise UsageError(f"unknown tree {options.tree!r}; allowed: {', '.join(get_args(Tree))}")
+        self.rule = proposal_rule(options.proposal, options.width)
+        self._about: dict[str, Any] = {}
+        self.head = self._load(target, options).to(target.device)
+        self.reads = self.head.config.taps
+        self.shape = Shape(options.m, options.width, options.tree == "dynamic", self.rule == "sampled")
+
+    def _load(self, target: Target, options: Eagle3Options) -> Any:
+        def embed(ids: Any) -> Any:
+            return F.embedding(ids, target.embedding)
+
+        if (options.checkpoint is None) == (not options.untrained):
+            raise UsageError(
+                f"method {self.name!r} needs a draft head for {target.name}: give --checkpoint (a directory "
+                "written by training, or a published head as PATH or hf:REPO), or --untrained for a random "
+                "one (not both)"
+            )
+        if options.untrained:
+            vocabulary = DraftVocabulary(target.vocab_size)
+            return checkpoint.untrained(
+                target.shape, vocabulary, embed, target_head=target.head_weight, dtype=target.dtype
+            )
+        loaded = checkpoint.load(
+            str(options.checkpoint),
+            target.shape,
+            embed,
+            draft_rope_theta=options.draft_rope_theta,
+            dtype=target.dtype,
+        )
+        self._about.update(checkpoint=loaded.source, checkpoint_sha256=loaded.sha256)
+        return loaded.module
+
+    def session(self, sampling: SamplingParams, draws: Draws) -> Eagle3Drafter:
+        return Eagle3Drafter(self.head, self.shape, sampling, draws)
+
+    def describe(self) -> dict[str, Any]:
+        return {"proposal": self.rule, "untrained": self.options.untrained, **self._about}

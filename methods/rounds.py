@@ -1,0 +1,123 @@
+"""Draft-then-verify decoding: a round drafts tokens and checks them all in one target pass."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
+from methods.sampling import Draws, target_token
+from methods.target.state import State
+from methods.transcript import Transcript
+from methods.verification import Draft, Verified, verify
+
+
+class DraftSession(ABC):
+    """What drafts along one sequence. Every drafted token may turn out wrong; only ``observe``
+    says what is true."""
+
+    @abstractmethod
+    def observe(self, tokens: Sequence[int], taps: Tensor) -> None:
+        """``tokens`` joined the sequence, the last being the next round's root. ``taps`` [rows,
+        reads, hidden] are the residual streams of the tokens before each of them: first of the
+        whole prompt (with all its tokens and the first output token), then of the old root and the
+        accepted drafts."""
+
+    @abstractmethod
+    def propose(self, budget: int) -> Draft:
+        """Draft behind the root, at most ``budget`` deep; may be empty."""
+
+
+class RoundMethod(DecodingMethod):
+    """A draft-then-verify method: subclasses give the session, verification and rollback are here."""
+
+    reads: tuple[int, ...] = ()
+    """Residual-stream indices the session wants (0 = embedding, L = last layer's output)."""
+
+    @abstractmethod
+    def session(self, sampling: SamplingParams, draws: Draws) -> DraftSession:
+        """A session for one sequence."""
+
+    @torch.no_grad()
+    def decode(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_new_tokens: int,
+        stop_ids: Sequence[int] = (),
+    ) -> DecodeResult:
+        started = time.perf_counter()
+        transcript = Transcript(self.target.room(prompt_ids, max_new_tokens), stop_ids)
+        draws = Draws(sampling.seed)
+        state = self.target.new_state()
+        prefill = self.target.prefill(prompt_ids, state, taps=self.reads)
+        session = self.session(sampling, draws)
+        if not transcript.finished:
+            first = target_token(self.target.logits(prefill.hidden)[0, -1], sampling, draws, 0)
+            transcript.extend([first])
+            session.observe([*prompt_ids, first], self._rows(prefill.taps))
+        prefill_s = time.perf_counter() - started
+        steps: list[Step] = []
+        while not transcript.finished:
+            steps.append(self._round(session, state, transcript, sampling, draws))
+        decode_s = time.perf_counter() - started - prefill_s
+        return DecodeResult(
+            transcript.tokens, steps, prefill_s, decode_s, transcript.finish_reason or "length"
+        )
+
+    def _round(
+        self,
+        session: DraftSession,
+        state: State,
+        transcript: Transcript,
+        sampling: SamplingParams,
+        draws: Draws,
+    ) -> Step:
+        clock = time.perf_counter
+        t0 = clock()
+        # The target's own token ends every round, so the last one wanted need not be drafted.
+        draft = session.propose(transcript.max_new_tokens - len(transcript.tokens) - 1)
+        t1 = clock()
+        base = state.length
+        parents = None if draft.is_chain else [base - 1, *(base + 1 + parent for parent in draft.parents)]
+        ids = [transcript.tokens[-1], *draft.tokens]
+        out = self.target.forward(ids, state, parents, record=True, taps=self.reads)
+        t2 = clock()
+        verified = verify(draft, self.target.logits(out.hidden)[0], sampling, draws, len(transcript.tokens))
+        rows = [0, *(1 + node for node in verified.path)]
+        state.keep([base + row for row in rows])
+        state.commit()
+        t3 = clock()
+        tokens = [*(draft.tokens[node] for node in verified.path), verified.token]
+        emitted = transcript.extend(tokens)
+        if not transcript.finished:
+            session.observe(tokens, self._rows(out.taps, rows))
+        t4 = clock()
+        phases = {"draft": t1 - t0 + t4 - t3, "target": t2 - t1, "verify": t3 - t2}
+        return self._step(draft, verified, emitted, phases)
+
+    def _step(self, draft: Draft, verified: Verified, emitted: int, phases: dict[str, float]) -> Step:
+        return Step(
+            drafted=len(draft.tokens),
+            accepted=min(len(verified.path), emitted),
+            emitted=emitted,
+            target_layers=self.target.num_layers,
+            draft_layers=draft.layers,
+            depth=min(verified.depth, emitted),
+            nodes=(1 + len(draft.tokens),),
+            phases=phases,
+        )
+
+    def _rows(self, taps: dict[int, Tensor], rows: Sequence[int] | slice = slice(None)) -> Tensor:
+        """The taps of ``rows`` as [rows, reads, hidden]; empty if nothing is read."""
+        if not self.reads:
+            return torch.empty(0)
+        return torch.stack([taps[index][0, rows] for index in self.reads], 1)
+
+    def describe(self) -> dict[str, Any]:
+        return {"proposal": "point-mass"}
