@@ -266,3 +266,23 @@ def test_sampling_faults_are_noticed(small: Looked, monkeypatch: pytest.MonkeyPa
     sampling = LAWS[1]
     with pytest.raises(AssertionError):
         assert_follows(sample(small, sampling, 2000), small.law(sampling))
+
+
+def test_prefill_and_decoding_have_clocks_of_their_own(
+    small: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C23: on a clock that only the target advances, 5 s a prefill and 0.25 s a token."""
+    now = [100.0]
+
+    def taking(seconds: float, call: Callable[..., object]) -> Callable[..., object]:
+        def timed(*args: object) -> object:
+            now[0] += seconds
+            return call(*args)
+
+        return timed
+
+    monkeypatch.setattr(autoregressive, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(small, "prefill", taking(5.0, small.prefill), raising=False)
+    monkeypatch.setattr(small, "forward", taking(0.25, small.forward), raising=False)
+    result = registry.create("autoregressive", small).decode(PROMPT, SamplingParams(), 3)
+    assert (result.prefill_s, result.decode_s) == (5.0, 0.5)
