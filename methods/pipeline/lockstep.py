@@ -63,8 +63,9 @@ class Lockstep:
     """One decode call of a pipeline, all stages in this process.
 
     ``decode`` is ``begin`` and then ``cycle`` until the pipeline has finished; a caller that wants
-    to look at ``states`` between cycles makes these calls itself. ``tree`` keeps the tokens in
-    flight as a draft tree even where ``width`` 1 makes it a chain (default: only if it may branch).
+    to look at ``states`` and ``verified`` between cycles makes these calls itself. ``tree`` keeps
+    the tokens in flight as a draft tree even where ``width`` 1 makes it a chain (default: only if
+    it may branch).
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class Lockstep:
         self._draws = Draws(sampling.seed)
         self._hidden: dict[int, Tensor] = {}
         self._features: Features = {}
+        self.verified: Tensor | None = None
+        """The target's logits [vocab] that decided the newest committed token."""
 
     @property
     def states(self) -> list[State]:
@@ -119,11 +122,11 @@ class Lockstep:
         """Prefill; the target's first token is committed and ready to enter stage 1."""
         self._target.check_prompt(prompt_ids)
         transcript = Transcript(self._target.room(prompt_ids, max_new_tokens), stop_ids)
-        last = self._prefill(prompt_ids)
+        self.verified = self._target.logits(self._prefill(prompt_ids))[0, -1]
         pipeline = PipelineController(
             len(self._stages),
             len(prompt_ids),
-            target_token(self._target.logits(last)[0, -1], self._sampling, self._draws, 0),
+            target_token(self.verified, self._sampling, self._draws, 0),
             transcript,
             self._width,
             max(self._stage_layers),
@@ -179,7 +182,7 @@ class Lockstep:
     def _verify(self, pipeline: PipelineController) -> None:
         """Commit the target's token after the root, which has left the last stage."""
         root = pipeline.root
-        logits = self._target.logits(self._hidden[root.id])[0, -1]
+        logits = self.verified = self._target.logits(self._hidden[root.id])[0, -1]
         if self._drawn and pipeline.candidates:
             child: Node | None = pipeline.candidates[0]
             law = pipeline.candidates[0].record

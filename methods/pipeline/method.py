@@ -34,7 +34,7 @@ class PipelineMethod(DecodingMethod):
 
     Options = PipelineOptions
 
-    def __init__(self, target: Target, options: Any) -> None:
+    def __init__(self, target: Target, options: PipelineOptions) -> None:
         super().__init__(target, options)
         if options.width < 1:
             raise UsageError(f"width must be >= 1, got {options.width}")
@@ -51,6 +51,12 @@ class PipelineMethod(DecodingMethod):
     def drafter(self) -> Drafter:
         """A drafter for one sequence."""
 
+    def lockstep(self, sampling: SamplingParams) -> Lockstep:
+        """One decode call, not begun."""
+        return Lockstep(
+            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
+        )
+
     def decode(
         self,
         prompt_ids: Sequence[int],
@@ -58,10 +64,7 @@ class PipelineMethod(DecodingMethod):
         max_new_tokens: int,
         stop_ids: Sequence[int] = (),
     ) -> DecodeResult:
-        run = Lockstep(
-            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
-        )
-        return run.decode(prompt_ids, max_new_tokens, stop_ids)
+        return self.lockstep(sampling).decode(prompt_ids, max_new_tokens, stop_ids)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -77,7 +80,9 @@ def _stages(num_layers: int, n: int, explicit: str | None) -> list[int]:
     try:
         layers = [int(part) for part in explicit.split(";")]
     except ValueError as error:
-        raise UsageError(f"stage layers {explicit!r} are not numbers separated by ';', e.g. 5;9;9;9") from error
+        raise UsageError(
+            f"stage layers {explicit!r} are not numbers separated by ';', e.g. 5;9;9;9"
+        ) from error
     if len(layers) != n:
         raise UsageError(f"stage layers {explicit!r} name {len(layers)} stages, but n = {n}")
     return check_stage_layers(num_layers, layers)
