@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from methods.checking.scripted import LawOf, Right
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.interface import NoOptions, SamplingParams
 from methods.rounds import DraftSession, RoundMethod
@@ -56,7 +57,7 @@ class ScriptedRounds(RoundMethod):
         return ScriptedSession(self._make(sampling, draws))
 
 
-def knowing_chain(output: Sequence[int], vocab: int, m: int, right: Callable[[int], bool]) -> Propose:
+def knowing_chain(output: Sequence[int], vocab: int, m: int, right: Right) -> Propose:
     """Chains of ``m`` by one who has seen ``output``: its token i where ``right(i)``, else another."""
 
     def propose(so_far: list[int], budget: int) -> Draft:
@@ -68,7 +69,7 @@ def knowing_chain(output: Sequence[int], vocab: int, m: int, right: Callable[[in
 
 
 def knowing_tree(
-    output: Sequence[int], vocab: int, m: int, width: int, right: Callable[[int], bool], seed: int = 0
+    output: Sequence[int], vocab: int, m: int, width: int, right: Right, seed: int = 0
 ) -> Propose:
     """Trees of ``width`` nodes a level, in random order, by one who has seen ``output``.
 
@@ -81,30 +82,25 @@ def knowing_tree(
         rng = random.Random(seed * 1_000_003 + start)
         tokens: list[int] = []
         parents: list[int] = []
-        level = [-1]
-        track: int | None = -1
+        level, track, on_track = [-1], -1, True
         for i, token in enumerate(output[start : start + min(m, budget)], start):
-            nodes = [(rng.choice(level), rng.randrange(vocab)) for _ in range(width)]
-            nodes = [(above, t) for above, t in dict.fromkeys(nodes) if (above, t) != (track, token)]
-            on_track = track is not None and right(i)
+            wrong = [(token + 1 + rng.randrange(vocab - 1)) % vocab for _ in range(width)]
+            nodes = list(dict.fromkeys((rng.choice(level), t) for t in wrong))
+            on_track = on_track and right(i)
             if on_track:
                 nodes = [*nodes[: width - 1], (track, token)]
                 rng.shuffle(nodes)
             first = len(tokens)
             parents += [above for above, _ in nodes]
             tokens += [t for _, t in nodes]
-            track = first + nodes.index((track, token)) if on_track else None
+            track = first + nodes.index((track, token)) if on_track else track
             level = list(range(first, len(tokens)))
         return Draft(tokens, parents)
 
     return propose
 
 
-LawOf = Callable[[Sequence[int]], Tensor]
-"""Draft logits [draft_vocab] behind an output prefix."""
-
-
-def drawn(
+def drawn_branches(
     law_of: LawOf, vocabulary: DraftVocabulary, m: int, width: int = 1
 ) -> Callable[[SamplingParams, Draws], Propose]:
     """``width`` first tokens drawn without replacement, each continued as a drawn chain of ``m``."""
@@ -132,7 +128,7 @@ def drawn(
     return make
 
 
-def best_of(law_of: LawOf, vocabulary: DraftVocabulary, m: int, width: int) -> Propose:
+def best_branches(law_of: LawOf, vocabulary: DraftVocabulary, m: int, width: int) -> Propose:
     """Trees that branch into the ``width`` largest logits at the root and follow the largest below."""
 
     def propose(so_far: list[int], budget: int) -> Draft:
@@ -149,4 +145,3 @@ def best_of(law_of: LawOf, vocabulary: DraftVocabulary, m: int, width: int) -> P
         return Draft(tokens, parents)
 
     return propose
-
