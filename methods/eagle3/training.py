@@ -31,9 +31,7 @@ STEPS = 7
 STEP_DECAY = 0.8
 
 
-def initial_head(
-    target: Target, vocabulary: DraftVocabulary, window: int | None, seed: int
-) -> Eagle3Head:
+def initial_head(target: Target, vocabulary: DraftVocabulary, window: int | None, seed: int) -> Eagle3Head:
     """A head to start from: fc passes the deepest feature through, the layer is the target's last
     one on the feature and its first one on the embedding, norm and head rows are the target's."""
     shape = target.shape

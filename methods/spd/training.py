@@ -51,9 +51,7 @@ def initial_module(
     shape = target.shape
     layer = as_in_target(layer_config(shape, default_layout(shape)), target)
     config = DraftModuleConfig(layer, aggregation, draft_layers, window)
-    module = build_seeded(
-        lambda: DraftModule(config, vocabulary, target.final_norm, target.rotary.at), seed
-    )
+    module = build_seeded(lambda: DraftModule(config, vocabulary, target.final_norm, target.rotary.at), seed)
     with torch.no_grad():
         for projection in module.aggr_projs:
             weight = projection.weight

@@ -17,7 +17,11 @@ _SCORES = 1 << 23
 
 
 def attend_cycles(
-    query: Tensor, prefix: KeyValues, bounds: Tensor, own: KeyValues | None = None, visible: Tensor | None = None
+    query: Tensor,
+    prefix: KeyValues,
+    bounds: Tensor,
+    own: KeyValues | None = None,
+    visible: Tensor | None = None,
 ) -> Tensor:
     """Attention output [cycles, rows, heads, head_dim].
 
@@ -60,7 +64,9 @@ def _attend(
     scores = (flat @ keys.mT).view(kv_heads, cycles, rows * groups, length)
     seen = (torch.arange(length, device=query.device) < bounds[:, None])[:, None]
     if own is not None and visible is not None:
-        own_keys, own_values = (tensor.permute(2, 0, 1, 3) for tensor in own)  # [kv_heads, cycles, own, head_dim]
+        own_keys, own_values = (
+            tensor.permute(2, 0, 1, 3) for tensor in own
+        )  # [kv_heads, cycles, own, head_dim]
         scores = torch.cat((scores, folded @ own_keys.mT), -1)
         seen = seen.expand(cycles, rows * groups, length)
         seen = torch.cat((seen, visible.repeat_interleave(groups, dim=1)), -1)

@@ -66,9 +66,7 @@ def test_spd_rows_are_the_stateless_rows_at_every_depth_and_fill(
         logits = task.logits(task.rows(seen, fill))
         for cycle, start, position, generated in places(seen):
             flying = min(fill, generated)
-            depths = [
-                first + position - p if position - p < flying else n for p in range(position + 1)
-            ]
+            depths = [first + position - p if position - p < flying else n for p in range(position + 1)]
             want = task.module.stateless(taps[start : start + position + 1], depths)[0]
             assert (logits[cycle] - want).abs().max() <= TOLERANCE
 
