@@ -77,8 +77,8 @@ def load_corpus(
     examples = list({_digest(example): example for example in examples}.values())
     if not any(len(example.supervised()) for example in examples):
         raise UsageError(
-            f"{', '.join(names)}: no conversation of at most {max_length} tokens has assistant tokens to learn "
-            f"from ({json.dumps(sources)})"
+            f"{', '.join(names)}: no conversation of at most {max_length} tokens has assistant tokens "
+            f"to learn from ({json.dumps(sources)})"
         )
     ranked = sorted(examples, key=_digest)
     held_out = min(held_out, len(ranked) // 2)

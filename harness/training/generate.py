@@ -102,11 +102,7 @@ def _answer_all(target: Target, request: GenerateRequest, questions: list[Questi
     done = {line["key"] for line in known}
     total = sum(len(line["answer"]) for line in known)
     waiting = [question for question in questions if question.key not in done]
-    print(
-        f"{len(done)} of {len(questions)} prompts answered, {total} tokens so far",
-        file=sys.stderr,
-        flush=True,
-    )
+    _say(f"{len(done)} of {len(questions)} prompts answered, {total} tokens so far")
     engine = Generator(target, request.batch, request.max_new_tokens, target.stop_ids)
     start = reported = perf_counter()
     fresh = 0
@@ -120,11 +116,9 @@ def _answer_all(target: Target, request: GenerateRequest, questions: list[Questi
                 reported = now
                 rate = fresh / (now - start)
                 left = (now - start) / number * (len(waiting) - number)
-                print(
-                    f"{len(done) + number}/{len(questions)} prompts, {total + fresh} tokens, {rate:.0f} tok/s, "
-                    f"at most {left / 60:.0f} min left",
-                    file=sys.stderr,
-                    flush=True,
+                _say(
+                    f"{len(done) + number}/{len(questions)} prompts, {total + fresh} tokens, "
+                    f"{rate:.0f} tok/s, at most {left / 60:.0f} min left"
                 )
     return total + fresh
 
@@ -139,6 +133,10 @@ def _until(answers: Iterator[Answer], budget: int | None, total: int) -> Iterato
             return
         total += len(answer.ids)
         yield answer
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _line(answer: Answer) -> str:

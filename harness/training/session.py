@@ -130,10 +130,14 @@ class TrainingSession:
         p, rate = self._trainer.progress, window.tokens / took
         losses = ", ".join(f"{label} {loss:.3f}" for label, loss in window.losses.items())
         self._say(
-            f"step {p.step}, {p.tokens}/{self._trainer.config.tokens} tokens, loss {losses}; {rate:.0f} tok/s, "
-            f"{self._shares()}, {(self._trainer.config.tokens - p.tokens) / rate / 60:.0f} min left"
+            f"step {p.step}, {p.tokens}/{self._trainer.config.tokens} tokens, loss {losses}; "
+            f"{rate:.0f} tok/s, {self._shares()}, {self._left(rate):.0f} min left"
         )
         return _Window(perf_counter(), losses=window.losses)
+
+    def _left(self, rate: float) -> float:
+        """Minutes to the end at ``rate`` tokens a second."""
+        return (self._trainer.config.tokens - self._trainer.progress.tokens) / max(1e-9, rate) / 60
 
     def _shares(self) -> str:
         spent = self._trainer.progress.seconds
