@@ -47,8 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             request = dataclasses.replace(request, thinking=thinking)
             print(json.dumps({"answers": str(request.out), "tokens": generate(target, request, arguments)}))
         else:
+            recipe = _recipe(request)
             with _ranks():
-                summary = train(choice, request, arguments)
+                target, thinking = _load(choice, recipe.compute)
+                summary = train(target, request, recipe, arguments, thinking)
             print(json.dumps(summary), flush=True)
     except UsageError as error:
         print("error:", *str(error).split(), file=sys.stderr)
@@ -59,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def train(choice: TargetChoice, request: TrainRequest, argv: Sequence[str]) -> dict[str, Any]:
+def train(
+    target: Target, request: TrainRequest, recipe: Recipe, argv: Sequence[str], thinking: bool = False
+) -> dict[str, Any]:
     """Train and save the heads of ``request``; returns the summary."""
-    recipe = _recipe(request)
-    target, thinking = _load(choice, recipe.compute)
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     corpus = load_corpus(
         target,
