@@ -9,6 +9,7 @@ import torch
 
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
 from methods.registry import register
+from methods.replay import KnownOutput, Replayed
 from methods.sampling import Draws, target_token
 from methods.transcript import Transcript
 
@@ -39,10 +40,19 @@ class Autoregressive(DecodingMethod):
             if len(transcript.tokens) == 1:
                 prefilled = time.perf_counter()
             else:
-                steps.append(Step(0, 0, 1, target.num_layers, 0))
+                steps.append(self._step())
             if not transcript.finished:
                 hidden = target.forward([token], state).hidden
         decode_s = time.perf_counter() - prefilled
         return DecodeResult(
             transcript.tokens, steps, prefilled - started, decode_s, transcript.finish_reason or "length"
         )
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        return True
+
+    def replay(self, known: KnownOutput) -> Replayed:
+        return Replayed([self._step()] * known.decoded)
+
+    def _step(self) -> Step:
+        return Step(0, 0, 1, self.target.num_layers, 0)
