@@ -97,6 +97,7 @@ class Arm:
             prefill_s=result.prefill_s,
             decode_s=result.decode_s,
             steps=StepArrays.of(result.steps),
+            stages=len(result.steps[0].nodes) if result.steps else 1,
             text=text,
             score=score,
             phases=phase_totals(result),
@@ -173,6 +174,8 @@ def check_trace(result: DecodeResult) -> None:
             raise TraceError(f"step {index} accepts {step.accepted} of {step.drafted} drafted nodes")
         if step.accepted > step.depth:
             raise TraceError(f"step {index} accepts {step.accepted} tokens at depth {step.depth}")
+        if not step.nodes or len(step.nodes) != len(result.steps[0].nodes) or min(step.nodes) < 0:
+            raise TraceError(f"step {index} has nodes {step.nodes}, step 0 {result.steps[0].nodes}")
 
 
 def phase_totals(result: DecodeResult) -> dict[str, float]:

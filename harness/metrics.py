@@ -86,6 +86,15 @@ def conditional_acceptance(records: Sequence[Record], depth: int, **bootstrap: i
     return estimate(completed(records), rows, _ratio, **bootstrap)
 
 
+def nodes_per_stage(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
+    """sum(nodes) / (stages * steps): tokens a stage runs per step on average, idle stages included.
+
+    1 for AR; what a draft tree costs in target compute, which S0 and S leave out.
+    """
+    rows = [[_total(r, "nodes"), float(r.stages * len(r.steps))] for r in completed(records)]
+    return estimate(completed(records), rows, _ratio, **bootstrap)
+
+
 def tok_per_s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     """N / sum(decode_s): decoded tokens per second, prefill outside."""
     rows = [[float(r.decoded), r.decode_s] for r in completed(records)]

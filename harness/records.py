@@ -26,7 +26,10 @@ RECORDS, BASELINE = "records", "baseline"
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
-    """A trace as columns, one entry per ``Step``; see ``methods.interface.Step`` for their meaning."""
+    """A trace as columns, one entry per ``Step``; see ``methods.interface.Step`` for their meaning.
+
+    ``nodes`` is the sum over the stages, whose number is the record's ``stages``.
+    """
 
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
@@ -34,6 +37,7 @@ class StepArrays:
     target_layers: list[float] = field(default_factory=list)
     draft_layers: list[float] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in STEP_COLUMNS}
@@ -45,7 +49,8 @@ class StepArrays:
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> StepArrays:
-        return cls(**{name: [getattr(step, name) for step in steps] for name in STEP_COLUMNS})
+        columns = {name: [getattr(step, name) for step in steps] for name in STEP_COLUMNS if name != "nodes"}
+        return cls(**columns, nodes=[sum(step.nodes) for step in steps])
 
 
 STEP_COLUMNS = tuple(column.name for column in dataclasses.fields(StepArrays))
@@ -58,7 +63,8 @@ class Record:
     ``turn`` counts from 1. ``output_ids`` starts with the token of the prefill, so
     ``sum(steps.emitted) == len(output_ids) - 1``. A prompt that failed has ``error`` set, no
     output and no ``finish_reason``. ``phases`` are seconds summed over the steps, by name;
-    ``num_layers`` are the target's decoder layers, the L of every speedup formula.
+    ``num_layers`` are the target's decoder layers, the L of every speedup formula; ``stages`` is
+    the number of pipeline stages, 1 without a pipeline.
     """
 
     benchmark: str
@@ -82,6 +88,7 @@ class Record:
     template_hash: str = ""
     thinking: bool = False
     num_layers: int = 0
+    stages: int = 1
     text: str = ""
     score: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ from methods.assets import cache_dir
 from methods.errors import UsageError
 from methods.target.embedded import SMOLLM2, smollm2_directory
 from methods.target.hashing import files_sha256, tokenizer_sha256
+from methods.target.quiet import no_progress_bars
 from methods.target.target import Target
 
 HUB_NAMES = {"qwen3.5-4b": "Qwen/Qwen3.5-4B", "qwen3.5-9b": "Qwen/Qwen3.5-9B"}
 """Short names of targets on the Hugging Face hub."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-log = logging.getLogger(__name__)
 
 
 def load_target(
@@ -46,11 +44,8 @@ def _device(device: str) -> torch.device:
         place = torch.device(device)
     except RuntimeError:
         place = None
-    if (
-        place is None
-        or place.type not in ("cpu", "cuda")
-        or (place.type == "cuda" and not torch.cuda.is_available())
-    ):
+    usable = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    if place is None or place.type not in usable:
         raise UsageError(f"device {device!r} is not available; allowed: auto, cpu" + _gpus())
     return place
 
@@ -61,14 +56,13 @@ def _gpus() -> str:
 
 def _read(source: str | Path, name: str, dtype: torch.dtype, trust: bool) -> tuple[Any, Any, Path]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging as transformers_logging
 
-    transformers_logging.disable_progress_bar()
     try:
-        location = _snapshot(source)
-        model = AutoModelForCausalLM.from_pretrained(
-            location, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust
-        )
+        location = _snapshot(source)  # a download keeps its bar: it can take minutes
+        with no_progress_bars():
+            model = AutoModelForCausalLM.from_pretrained(
+                location, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust
+            )
         tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=trust)
     except Exception as error:  # transformers, hub and file errors share no base class
         reason = " ".join(str(error).split())[:300] or type(error).__name__
@@ -87,9 +81,8 @@ def _snapshot(source: str | Path) -> Path:
         raise FileNotFoundError(f"there is no directory {source}")
     from huggingface_hub import snapshot_download
 
-    return Path(
-        snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"])
-    )
+    patterns = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
+    return Path(snapshot_download(str(source), allow_patterns=patterns))
 
 
 def _hashes(location: Path, tokenizer: Any) -> dict[str, str]:

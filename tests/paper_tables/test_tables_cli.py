@@ -121,7 +121,7 @@ def test_runs_lie_under_the_results_directory(tmp_path, monkeypatch):
 def test_cells_come_from_the_records_of_a_run(tmp_path):
     """Two GSM8K prompts of a drafter on 4 layers: 3 and 5 tokens in 2 rounds of 4 + 1 layers each."""
     steps = [
-        StepArrays([2, 2], [a, b], [a + 1, b + 1], [4.0, 4.0], [1.0, 1.0], [2, 2])
+        StepArrays([2, 2], [a, b], [a + 1, b + 1], [4.0, 4.0], [1.0, 1.0], [2, 2], [1, 1])
         for a, b in ((1, 0), (2, 1))
     ]
     records = [
