@@ -153,7 +153,8 @@ def follow(draft: Draft, truth: Sequence[int]) -> Verified:
     its laws: right for greedy decoding and for point-mass proposals. ``token`` is -1 where the path
     reaches the end of ``truth``."""
     children = draft.children()
-    node, path = -1, []
+    node = -1
+    path: list[int] = []
     for token in truth:
         child = next((i for i in children[node + 1] if draft.tokens[i] == token), None)
         if child is None:

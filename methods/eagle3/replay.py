@@ -6,7 +6,6 @@ no round looks any further. Lengths known, the rounds are a walk over them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -25,6 +24,8 @@ NEGLIGIBLE = 1e-9
 """Roll-outs whose drafts are all accepted with less than this probability go no deeper."""
 
 _CHUNK = 256
+
+_TOTALS = ("drafted", "accepted", "emitted", "target_layers", "draft_layers", "depth", "nodes")
 
 Levels = list[list[float]]
 """Per output token as a round's root: probability by draft level that it is accepted if those before
@@ -124,7 +125,7 @@ def _expectation(walk: _Walk, table: ChainTable) -> tuple[dict[str, float], list
     """Expected totals, and the acceptance probability of each position where a draft can be examined."""
     count = walk.length - 1
     visits = [1.0] + [0.0] * count
-    totals: Counter[str] = Counter()
+    totals = dict.fromkeys((*_TOTALS, "steps"), 0.0)
     examined, accepted = [0.0] * count, [0.0] * count
     for root in range(count):
         alive = visits[root]
@@ -140,13 +141,13 @@ def _expectation(walk: _Walk, table: ChainTable) -> tuple[dict[str, float], list
                 examined[root + level] += alive
                 accepted[root + level] += alive * table.marginal[root][level]
             alive *= given
-    return dict(totals), [a / e if e > 0 else None for a, e in zip(accepted, examined, strict=True)]
+    return totals, [a / e if e > 0 else None for a, e in zip(accepted, examined, strict=True)]
 
 
-def _add(totals: Counter[str], step: Step, weight: float) -> None:
-    for name in ("drafted", "accepted", "emitted", "target_layers", "draft_layers", "depth"):
-        totals[name] += weight * getattr(step, name)
-    totals["nodes"] += weight * sum(step.nodes)
+def _add(totals: dict[str, float], step: Step, weight: float) -> None:
+    for name in _TOTALS:
+        value = getattr(step, name)
+        totals[name] += weight * (sum(value) if name == "nodes" else value)
     totals["steps"] += weight
 
 

@@ -150,8 +150,8 @@ def _expectation(
 ) -> tuple[dict[str, float], list[float | None]]:
     """Expected totals, and the acceptance probability of each position.
 
-    cycles = N + (n - 1) fills, where fills = 1 + rejections that do not end the run, and every
-    verification has one candidate.
+    cycles = N + (n - 1) fills, where fills = 1 + rejections that do not end the run; every
+    verification has one candidate; cycle j < n of a fill runs j stages, every other one n.
     """
     reached = table.reach()
     accepted = [
@@ -173,4 +173,5 @@ def _expectation(
         "target_layers": cycles * target_layers,
         "draft_layers": cycles * draft_layers,
         "depth": float(count),
+        "nodes": count * n + fills * n * (n - 1) / 2,
     }, marginal

@@ -42,7 +42,9 @@ class SpdReplay:
 
     def logits(self, pairs: Sequence[Pair]) -> Tensor:
         """Draft logits [pairs, draft_vocab]; see ``methods.pipeline.replay``."""
-        parts, batch, size = [], [], 0
+        parts: list[Tensor] = []
+        batch: list[Pair] = []
+        size = 0
         for pair in pairs:
             if batch and size + pair[1] > _ROWS:
                 parts.append(self._frames(batch))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import random_ids
 
+from harness.records import StepArrays
 from methods import registry
 from methods.interface import SamplingParams
 from methods.replay import KnownOutput, acceptance
@@ -22,7 +23,7 @@ CASES = [
     ("spd", {"n": 2, "draft_layers": 1, "schedule": "post-step"}),
     ("eagle3", {"m": 3}),
 ]
-COLUMNS = ("drafted", "accepted", "target_layers", "draft_layers", "depth")
+COLUMNS = ("drafted", "accepted", "target_layers", "draft_layers", "depth", "nodes")
 
 
 def known(sampling: SamplingParams, tokens: int = TOKENS) -> KnownOutput:
@@ -31,7 +32,8 @@ def known(sampling: SamplingParams, tokens: int = TOKENS) -> KnownOutput:
 
 
 def totals(steps):
-    return {name: sum(getattr(step, name) for step in steps) for name in COLUMNS} | {"steps": len(steps)}
+    columns = StepArrays.of(steps)
+    return {name: sum(getattr(columns, name)) for name in COLUMNS} | {"steps": len(steps)}
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=str)
