@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from harness import replay
 from harness.cli import parse
 from harness.manifest import write_json
 from harness.plan import make_plan
@@ -37,7 +38,7 @@ def execute(argv: Sequence[str]) -> int:
     """As ``main``, with exceptions passed through."""
     request = parse(argv)
     plan = make_plan(request)
-    outcome = run(plan, argv)
+    outcome = replay.run([plan], argv)[0] if request.mode == "replay" else run(plan, argv)
     result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)
     write_json(plan.directory / SUMMARY, result)
     print(table(result["results"]))
