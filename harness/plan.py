@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,7 +228,9 @@ def _check_context(plan: Plan) -> None:
 # command line is answered at once.
 
 
+@lru_cache(maxsize=1)
 def load_target(name: str, dtype: str) -> Any:
+    """Loaded once for all the runs of a process: methods only read a target."""
     from methods.target import load_target as load
 
     return load(name, dtype=dtype)
