@@ -118,7 +118,7 @@ def wallclock_speedup(
         if ar.decode_s is not None and r.decode_s is not None
     ]
     pairs = [(r, ar) for r, ar in pairs if ar.decode_s is not None and r.decode_s is not None]
-    return estimate([r for r, _ in pairs], rows, _ratio_of_ratios, **bootstrap)
+    return estimate([r for r, _ in pairs], rows, ratio_of_ratios, **bootstrap)
 
 
 def accuracy(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
@@ -225,7 +225,8 @@ def _ratio(sums: Floats) -> Floats:
     return _divide(np.asarray(sums[..., 0]), sums[..., 1])
 
 
-def _ratio_of_ratios(sums: Floats) -> Floats:
+def ratio_of_ratios(sums: Floats) -> Floats:
+    """(c0 / c1) / (c2 / c3) of summed columns c0 .. c3; nan where undefined."""
     return _divide(np.asarray(sums[..., 0] * sums[..., 3]), sums[..., 1] * sums[..., 2])
 
 
