@@ -73,7 +73,7 @@ class Arm:
         An exception of the method becomes the record's ``error``. Only what ends a run passes:
         interrupts and exits.
         """
-        record = self._blank(unit)
+        record = self.blank(unit)
         try:
             if answers is None:
                 raise RuntimeError("an earlier turn of this dialogue failed")
@@ -103,7 +103,7 @@ class Arm:
             phases=phase_totals(result),
         )
 
-    def _blank(self, unit: Unit) -> Record:
+    def blank(self, unit: Unit) -> Record:
         benchmark, prompt_id, turn, temperature, width, repeat = self.key(unit)
         return Record(
             benchmark=benchmark,

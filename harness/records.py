@@ -12,10 +12,14 @@ from typing import Any, Literal, get_args
 from methods.errors import UsageError
 from methods.interface import Step
 
-Lossless = Literal["exact", "tie", "mismatch", "sampled", "unchecked"]
+Lossless = Literal["exact", "tie", "mismatch", "sampled", "replayed", "unchecked"]
 """Is the output the target's own? ``exact``: the ids of AR; ``tie``: differs from AR at a near-tie
 of half precision; ``mismatch``: differs otherwise; ``sampled``: temperature > 0, where the claim is
-about a law and not about ids; ``unchecked``: nothing to compare with."""
+about a law and not about ids; ``replayed``: nothing was decoded, the trace was computed along AR's
+output; ``unchecked``: nothing to compare with."""
+
+Mode = Literal["decode", "replay"]
+"""``decode``: the method ran and was timed; ``replay``: see ``harness.replay``, no times."""
 
 Key = tuple[str, str, int, float, int, int]
 """(benchmark, prompt_id, turn, temperature, width, repeat): what makes a record unique in its file."""
@@ -65,6 +69,10 @@ class Record:
     output and no ``finish_reason``. ``phases`` are seconds summed over the steps, by name;
     ``num_layers`` are the target's decoder layers, the L of every speedup formula; ``stages`` is
     the number of pipeline stages, 1 without a pipeline.
+
+    In ``mode`` "replay" the seconds are None. A replay of drawn proposals has the ``expected``
+    totals of the step columns, which every figure uses, and ``acceptance`` by position; its
+    ``steps`` are then one draw.
     """
 
     benchmark: str
@@ -76,8 +84,8 @@ class Record:
     prompt_ids: list[int]
     output_ids: list[int]
     finish_reason: str | None
-    prefill_s: float
-    decode_s: float
+    prefill_s: float | None
+    decode_s: float | None
     steps: StepArrays
     lossless: Lossless
     error: str | None
@@ -92,6 +100,15 @@ class Record:
     text: str = ""
     score: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+    mode: Mode = "decode"
+    expected: Mapping[str, float] | None = None
+    acceptance: list[float | None] | None = None
+
+    def total(self, column: str) -> float:
+        """Sum of a column of the trace ("steps": their number), or its expectation."""
+        if self.expected is not None:
+            return self.expected[column]
+        return float(len(self.steps) if column == "steps" else sum(getattr(self.steps, column)))
 
     @property
     def key(self) -> Key:
@@ -119,8 +136,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "prompt_ids": list,
     "output_ids": list,
     "finish_reason": (str, type(None)),
-    "prefill_s": (int, float),
-    "decode_s": (int, float),
+    "prefill_s": (int, float, type(None)),
+    "decode_s": (int, float, type(None)),
     "steps": dict,
     "error": (str, type(None)),
 }

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from harness import replay
 from harness.cli import parse
 from harness.judge_answers import write_judge_answers
 from harness.manifest import write_json
@@ -38,7 +39,7 @@ def execute(argv: Sequence[str]) -> int:
     """As ``main``, with exceptions passed through."""
     request = parse(argv)
     plan = make_plan(request)
-    outcome = run(plan, argv)
+    outcome = replay.run([plan], argv)[0] if request.mode == "replay" else run(plan, argv)
     result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)
     write_json(plan.directory / SUMMARY, result)
     write_judge_answers(plan.directory, outcome.records)

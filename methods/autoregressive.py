@@ -10,6 +10,7 @@ from torch import Tensor
 
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
 from methods.registry import register
+from methods.replay import KnownOutput, Replayed
 from methods.sampling import Draws, target_token
 from methods.transcript import Transcript
 
@@ -42,7 +43,16 @@ class Autoregressive(DecodingMethod):
         steps: list[Step] = []
         while not transcript.finished:
             emit(target.forward(transcript.tokens[-1:], state).hidden)
-            steps.append(Step(0, 0, 1, target.num_layers, 0))
+            steps.append(self._step())
         ended = time.perf_counter()
         reason = transcript.finish_reason or "length"
         return DecodeResult(transcript.tokens, steps, prefilled - started, ended - prefilled, reason)
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        return True
+
+    def replay(self, known: KnownOutput) -> Replayed:
+        return Replayed([self._step()] * known.decoded)
+
+    def _step(self) -> Step:
+        return Step(0, 0, 1, self.target.num_layers, 0)

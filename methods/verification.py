@@ -182,3 +182,19 @@ def verify(draft: Draft, logits: Tensor, sampling: SamplingParams, draws: Draws,
             return Verified(path, token, len(path) + bool(below))
         path.append(child)
         node = child
+
+
+def follow(draft: Draft, truth: Sequence[int]) -> Verified:
+    """Walk a draft with the target's tokens behind the root, as far as they are known, instead of
+    its laws: right for greedy decoding and for point-mass proposals. ``token`` is -1 where the path
+    reaches the end of ``truth``."""
+    children = draft.children()
+    node = -1
+    path: list[int] = []
+    for token in truth:
+        child = next((i for i in children[node + 1] if draft.tokens[i] == token), None)
+        if child is None:
+            return Verified(path, token, len(path) + bool(children[node + 1]))
+        path.append(child)
+        node = child
+    return Verified(path, -1, len(path))

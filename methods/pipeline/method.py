@@ -9,8 +9,10 @@ from typing import Any
 
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
-from methods.pipeline.drafter import Drafter
+from methods.pipeline.drafter import Drafter, critical_layers
 from methods.pipeline.lockstep import Lockstep
+from methods.pipeline.replay import DraftLogits, replay_chain
+from methods.replay import KnownOutput, Replayed
 from methods.target.partition import check_stage_layers, split_layers
 from methods.target.target import Target
 from methods.verification import proposal_rule
@@ -58,6 +60,25 @@ class PipelineMethod(DecodingMethod):
         """One decode call, not begun."""
         return Lockstep(
             self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
+        )
+
+    @abstractmethod
+    def draft_logits(self, known: KnownOutput) -> DraftLogits:
+        """The drafter's answers along a known output."""
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        return self.options.width == 1
+
+    def replay(self, known: KnownOutput) -> Replayed:
+        drafter = self.drafter()
+        return replay_chain(
+            known,
+            self.options.n,
+            self.draft_logits(known),
+            drafter.vocabulary,
+            self.rule == "sampled",
+            max(self.stage_layers),
+            critical_layers(drafter, self.stage_layers),
         )
 
     def decode(

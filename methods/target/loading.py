@@ -32,9 +32,23 @@ def load_target(
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
     place = _device(device)
-    source: str | Path = smollm2_directory() if name == SMOLLM2 else HUB_NAMES.get(name, name)
-    model, tokenizer, location = _read(source, name, DTYPES[dtype], trust_remote_code)
+    model, tokenizer, location = _read(_source(name), name, DTYPES[dtype], trust_remote_code)
     return Target(model.to(place), tokenizer, name, _hashes(location, tokenizer))
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a target alone; names and errors as for ``load_target``."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(_snapshot(_source(name)))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UsageError(f"the tokenizer of target {name!r} cannot be loaded: {reason}") from error
+
+
+def _source(name: str) -> str | Path:
+    return smollm2_directory() if name == SMOLLM2 else HUB_NAMES.get(name, name)
 
 
 def _device(device: str) -> torch.device:

@@ -14,8 +14,8 @@ from methods.errors import UsageError
 
 FLAGS = """
 --benchmark --checkpoint --data-dir --draft-layers --dtype --execute-code --help --m --max-new-tokens
---method --n --no-baseline --option --plugin --preset --prompts --proposal --repeats --results --schedule
---seed --target --temperature --template --top-k --top-p --turns --untrained --warmup --width
+--method --mode --n --no-baseline --option --plugin --preset --prompts --proposal --repeats --results
+--schedule --seed --target --temperature --template --top-k --top-p --turns --untrained --warmup --width
 """
 
 
