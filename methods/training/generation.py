@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -85,7 +86,7 @@ class Generator:
 
     def _start(self, waiting: Iterator[Question], room: int) -> list[_Row]:
         """Prefill up to ``room`` new questions, each with its first token drawn."""
-        questions = [question for question, _ in zip(waiting, range(room), strict=False)]
+        questions = list(islice(waiting, room))
         if not questions:
             return []
         longest = max(len(question.prompt_ids) for question in questions)
