@@ -36,7 +36,7 @@ class PipelineMethod(DecodingMethod):
 
     Options = PipelineOptions
 
-    def __init__(self, target: Target, options: Any) -> None:
+    def __init__(self, target: Target, options: PipelineOptions) -> None:
         super().__init__(target, options)
         if options.width < 1:
             raise UsageError(f"width must be >= 1, got {options.width}")
@@ -55,6 +55,12 @@ class PipelineMethod(DecodingMethod):
     @abstractmethod
     def drafter(self) -> Drafter:
         """A drafter for one sequence."""
+
+    def lockstep(self, sampling: SamplingParams) -> Lockstep:
+        """One decode call, not begun."""
+        return Lockstep(
+            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
+        )
 
     @abstractmethod
     def draft_logits(self, known: KnownOutput) -> DraftLogits:
@@ -82,10 +88,7 @@ class PipelineMethod(DecodingMethod):
         max_new_tokens: int,
         stop_ids: Sequence[int] = (),
     ) -> DecodeResult:
-        run = Lockstep(
-            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
-        )
-        return run.decode(prompt_ids, max_new_tokens, stop_ids)
+        return self.lockstep(sampling).decode(prompt_ids, max_new_tokens, stop_ids)
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -21,18 +21,19 @@ class PpsdDrafter:
         self._head = head
         self._session = head.session()
         self._completed: list[Tensor] = []
-        self.reads = (head.config.exit_layers,)
-        self.layers = len(head.layers)
+        self.reads: tuple[int, ...] = (head.config.exit_layers,)
+        # An MLP is most of a decoder layer's work, and a cost must not be understated.
+        self.layers = 0 if head.config.head_class == "linear" else 1
         self.vocabulary = head.vocabulary
         self._tree = False
 
-    def start(self, prompt: Tensor) -> None:
+    def start(self, prompt: Tensor, tree: bool) -> None:
+        self._tree = tree
         self._session = self._head.session()
         self._completed = []
         self._session.step(prompt[:, 0])
 
     def draft(self, pipeline: PipelineController, features: Features) -> Tensor:
-        self._tree = pipeline.width > 1
         if not self._tree:
             return self._session.step(features[pipeline.newest[0].id])
         levels = pipeline.in_flight

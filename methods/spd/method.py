@@ -27,7 +27,7 @@ class SpdOptions(PipelineOptions):
     stages, post-step after them."""
 
     draft_layers: int | None = None
-    schedule: str = "pre-step"
+    schedule: Schedule = "pre-step"
 
 
 @register("spd")
@@ -43,7 +43,7 @@ class Spd(PipelineMethod):
                 f"unknown schedule {options.schedule!r}; allowed: {', '.join(get_args(Schedule))}"
             )
         self._about: dict[str, Any] = {"schedule": options.schedule}
-        if options.untrained:
+        if options.checkpoint is None:
             self.module = checkpoint.untrained(
                 target.shape,
                 choose_anchors(self.stage_layers),
