@@ -94,7 +94,11 @@ def _label(manifest: dict[str, Any], width: int | None) -> str:
     options = next(iter(config["widths"].values()))["options"]
     shown = {"n": "n", "m": "m", "draft_layers": "Ls", "schedule": "schedule"}
     parts = [config["method"].replace(AR, "AR")]
-    parts += [f"{text}={options[name]}" for name, text in shown.items() if options.get(name) is not None]
+    parts += [
+        f"{text}={options[name]}"
+        for name, text in shown.items()
+        if options.get(name) is not None and options[name] != "pre-step"
+    ]
     parts += [f"W={width}"] if width is not None else []
     parts += ["(untrained)"] if options.get("untrained") else []
     return " ".join(parts)
