@@ -7,6 +7,7 @@ drafter could have seen on its way.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,8 @@ class KnownOutput:
     output_ids: Sequence[int]
     sampling: SamplingParams
     cap: int
+    pass_s: float = 0.0
+    """Seconds of the target pass, 0 until something has needed it."""
 
     @property
     def decoded(self) -> int:
@@ -57,10 +60,13 @@ class KnownOutput:
 
     @cached_property
     def _taps(self) -> Mapping[int, Tensor]:
+        started = time.perf_counter()
         ids = [*self.prompt_ids, *self.output_ids[:-1]]
         with torch.no_grad():
             every = range(self.target.num_layers + 1)
-            return self.target.prefill(ids, self.target.new_state(), taps=every).taps
+            taps = self.target.prefill(ids, self.target.new_state(), taps=every).taps
+        self.pass_s = time.perf_counter() - started
+        return taps
 
 
 class Acceptance(NamedTuple):

@@ -80,13 +80,21 @@ class Figure:
 
 def figures(
     method: str, options: Mapping[str, Any], temperature: float, benchmark: str
-) -> dict[tuple[str, str], Figure]:
+) -> Mapping[tuple[str, str], Figure]:
     """Published figures of one cell by (model or ``ALL_CELLS``, quantity): S0, S, wallclock_speedup.
 
     At W = 1 the authors' result page counts (the paper's first version prints an older
     architecture); the paper itself for draft trees and for the schedule ablation, whose rows are
     ranges over all cells. SPD's S0 is its S.
     """
+    return _figures(method, tuple(sorted(options.items())), temperature, benchmark)
+
+
+@cache
+def _figures(
+    method: str, given: tuple[tuple[str, Any], ...], temperature: float, benchmark: str
+) -> Mapping[tuple[str, str], Figure]:
+    options = dict(given)
     width, schedule = options.get("width", 1), options.get("schedule", "pre-step")
     found: dict[tuple[str, str], Figure] = {}
     if width == 1 and schedule == "pre-step":

@@ -13,6 +13,7 @@ from harness import replay, runner
 from harness.cli import BENCHMARKS, parse
 from harness.manifest import read_manifest
 from harness.plan import AR, Plan, make_plan
+from harness.presets import load_preset
 from harness.records import Mode
 from harness.runner import Outcome
 from harness.summary import rows as summary_rows
@@ -98,7 +99,14 @@ def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
     found = sheet.find(row, temperature)
     if found is None or found.reason is not None:
         return False
-    return found.header["argv"] == sheet.arguments(row, temperature)
+    same_drafter = found.header.get("checkpoints") == checkpoints(sheet.preset, row)
+    return same_drafter and found.header["argv"] == sheet.arguments(row, temperature)
+
+
+def checkpoints(preset: str, row: Row) -> dict[str, str]:
+    """The preset's drafters for a row's method: with others the stored records are out of date."""
+    known = load_preset(preset).checkpoints
+    return {name: place for name, place in known.items() if name.startswith(row.method)}
 
 
 def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
@@ -155,6 +163,7 @@ def _header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[s
     return {
         "label": row.label,
         "argv": sheet.arguments(row, temperature),
+        "checkpoints": checkpoints(sheet.preset, row),
         **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
         "fingerprint": manifest["fingerprint"],
         "target": manifest["config"]["target"],

@@ -154,6 +154,8 @@ class _Scale:
             )
             parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at + 4:.1f}">{value:g}</text>')
         step = _round_step((self._high - self._low) / 8)
+        if self._high - self._low > 3:  # depths and positions are whole
+            step = max(1.0, step)
         value = math.ceil(self._low / step) * step
         while value <= self._high + 1e-9:
             at = self.x(value)

@@ -94,7 +94,11 @@ def _label(manifest: dict[str, Any], width: int | None) -> str:
     options = next(iter(config["widths"].values()))["options"]
     shown = {"n": "n", "m": "m", "draft_layers": "Ls", "schedule": "schedule"}
     parts = [config["method"].replace(AR, "AR")]
-    parts += [f"{text}={options[name]}" for name, text in shown.items() if options.get(name) is not None]
+    parts += [
+        f"{text}={options[name]}"
+        for name, text in shown.items()
+        if options.get(name) is not None and options[name] != "pre-step"
+    ]
     parts += [f"W={width}"] if width is not None else []
     parts += ["(untrained)"] if options.get("untrained") else []
     return " ".join(parts)
@@ -137,25 +141,36 @@ def _header(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]]) -> str:
 
 
 def _figures(arms: Sequence[Arm], temperature: float) -> str:
-    head = "".join(f"<th>{title}</th>" for title in FIGURES.values())
+    """One line per arm and benchmark, overall first; columns nobody has a figure for are left out."""
+    table = [(arm, line) for arm in arms for line in _lines(arm, temperature)]
+    shown = {
+        name: title for name, title in FIGURES.items() if any(line[name] is not None for _, line in table)
+    }
     body = []
-    for arm in arms:
-        for line in rows(arm.at(temperature), arm.baseline):
-            overall = line["benchmark"] == OVERALL
-            bad = "bad" if line["lossless"] in ("mismatch", "unchecked") else ""
-            status = "reference" if arm.records[0].method == AR else line["lossless"] or "-"
-            cells = "".join(f"<td>{_number(line, name, status)}</td>" for name in FIGURES)
-            body.append(
-                f'<tr class="{"overall" if overall else ""}"><td>{escape(arm.name) if overall else ""}</td>'
-                f'<td class="text">{TITLES.get(line["benchmark"], escape(line["benchmark"]))}</td>'
-                f"<td>{line['prompts']}</td><td>{line['tokens']}</td>{cells}"
-                f'<td class="text {bad}">{escape(status)}</td><td>{line["failed"] or ""}</td></tr>'
-            )
+    for arm, line in table:
+        overall = line["benchmark"] == OVERALL
+        status = "reference" if arm.records[0].method == AR else line["lossless"] or "-"
+        bad = "bad" if status in ("mismatch", "unchecked") else ""
+        cells = "".join(f"<td>{_number(line, name, status)}</td>" for name in shown)
+        body.append(
+            f'<tr class="{"overall" if overall else ""}"><td>{escape(arm.name) if overall else ""}</td>'
+            f'<td class="text">{TITLES.get(line["benchmark"], escape(line["benchmark"]))}</td>'
+            f'<td class="text {bad}">{escape(status)}</td>{cells}'
+            f"<td>{line['prompts']}</td><td>{line['tokens']}</td><td>{line['failed'] or ''}</td></tr>"
+        )
+    head = "".join(f"<th>{title}</th>" for title in shown.values())
     return (
-        '<div class="scroll"><table><tr><th>method</th><th class="text">benchmark</th><th>prompts</th>'
-        f'<th>tokens</th>{head}<th class="text">lossless</th><th>failed</th></tr>'
+        '<div class="scroll"><table><tr><th>method</th><th class="text">benchmark</th>'
+        f'<th class="text">lossless</th>{head}<th>prompts</th><th>tokens</th><th>failed</th></tr>'
         f"{''.join(body)}</table></div>"
     )
+
+
+def _lines(arm: Arm, temperature: float) -> list[dict[str, Any]]:
+    found = rows(arm.at(temperature), arm.baseline)
+    return [line for line in found if line["benchmark"] == OVERALL] + [
+        line for line in found if line["benchmark"] != OVERALL
+    ]
 
 
 def _number(line: dict[str, Any], name: str, status: str) -> str:
@@ -217,7 +232,8 @@ def _speedups(held: Sequence[tuple[Arm, list[Record]]]) -> str:
             estimate = figure(arm, records)
             if estimate is not None:
                 points.append((float(row), estimate.pooled, _with_interval(estimate)))
-        groups.append(Series(title, points))
+        if points:
+            groups.append(Series(title, points))
     return charts.bars([arm.name for arm, _ in held], groups, mark=1.0)
 
 

@@ -17,9 +17,10 @@ from harness.manifest import enter, invocation
 from harness.training.conversations import open_source
 from harness.training.corpus import ANSWERS, read_answers
 from harness.training.exclusion import ExclusionList, text_hash
+from methods.batched import Answer, Generator, Question
 from methods.errors import UsageError
+from methods.interface import SamplingParams
 from methods.target.target import Target
-from methods.training.generation import Answer, Generator, Question
 
 _REPORT_S = 20.0
 
@@ -91,7 +92,8 @@ def _questions(
         if len(prompt) <= request.max_prompt:
             place = len(found)
             heat = request.temperatures[place % len(request.temperatures)]
-            found.append(Question(key[:16], prompt, heat, request.seed * 1_000_003 + place))
+            sampling = SamplingParams(heat, seed=request.seed * 1_000_003 + place)
+            found.append(Question(key[:16], prompt, sampling))
     return found, dropped
 
 
@@ -143,7 +145,7 @@ def _line(answer: Answer) -> str:
     question = answer.question
     return json.dumps({
         "key": question.key, "prompt": list(question.prompt_ids), "answer": answer.ids,
-        "temperature": question.temperature, "stopped": answer.stopped,
+        "temperature": question.sampling.temperature, "stopped": answer.finish_reason == "stop",
     }) + "\n"  # fmt: skip
 
 

@@ -52,3 +52,14 @@ def test_context_ends_an_answer(llama):
 def test_empty_prompt_is_refused(llama):
     with pytest.raises(UsageError, match="empty"):
         list(Generator(llama, 2, CAP, ()).answers([Question("none", [])]))
+
+
+def test_sampling_follows_the_targets_law(llama):
+    prompt = random_ids(4, seed=3)
+    asked = [Question(i, prompt, SamplingParams(1.0, seed=i)) for i in range(600)]
+    counts = [0.0] * 64
+    for answer in Generator(llama, 100, 1, ()).answers(asked):
+        counts[answer.ids[0]] += 1 / 600
+    hidden = llama.prefill(prompt, llama.new_state()).hidden
+    law = llama.logits(hidden[0, -1]).softmax(-1).tolist()
+    assert sum(abs(p - q) for p, q in zip(law, counts, strict=True)) / 2 < 0.12

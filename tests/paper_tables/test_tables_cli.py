@@ -143,8 +143,14 @@ def world(monkeypatch):
     monkeypatch.setattr(runs.replay, "run", replay_all)
     monkeypatch.setattr(runs.runner, "run", run)
     monkeypatch.setattr(
-        runs, "_header", lambda sheet, row, temperature, plan: {"argv": sheet.arguments(row, temperature)}
+        runs,
+        "_header",
+        lambda sheet, row, temperature, plan: {
+            "argv": sheet.arguments(row, temperature),
+            "checkpoints": runs.checkpoints(sheet.preset, row),
+        },
     )
+    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {})
     return calls
 
 
@@ -178,6 +184,13 @@ def test_other_arguments_are_another_record(sheet, world):
     runs.fill(sheet, [NGRAM])
     longer = dataclasses.replace(sheet, size=Size(prompts={0.0: 2}, max_new_tokens=16))
     runs.fill(longer, [NGRAM])
+    assert len(world["replay"]) == 2
+
+
+def test_another_drafter_is_another_record(sheet, world, monkeypatch):
+    runs.fill(sheet, [NGRAM])
+    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {"ngram": "new"})
+    runs.fill(sheet, [NGRAM])
     assert len(world["replay"]) == 2
 
 
