@@ -11,12 +11,15 @@ from torch import Tensor
 
 from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.controller import PipelineController, Verdict
+from methods.pipeline.decisions import Decisions
 from methods.pipeline.drafter import Drafter, Features, critical_layers
 from methods.pipeline.tree import Level, Node, Proposal
-from methods.sampling import Draws, probabilities, target_token
 from methods.target.target import PREFILL_CHUNK, Target
 from methods.transcript import Transcript
-from methods.verification import DraftLaw, ProposalRule, accept_drawn
+from methods.verification import ProposalRule
+
+Offers = dict[int, list[Proposal]]
+"""Node id -> what the drafter proposes behind it."""
 
 
 class StageRunner:
@@ -72,13 +75,11 @@ class Lockstep:
     ) -> None:
         self._target = target
         self._drafter = drafter
-        self._sampling = sampling
-        self._drawn = rule == "sampled" and not sampling.greedy
+        self._decisions = Decisions(sampling, rule, width)
         self._width = width
         self._stage_layers = list(stage_layers)
         bounds = pairwise(accumulate(stage_layers, initial=0))
         self._stages = [StageRunner(target, first, last, drafter.reads) for first, last in bounds]
-        self._draws = Draws(sampling.seed)
         self._hidden: dict[int, Tensor] = {}
         self._features: Features = {}
 
@@ -90,7 +91,7 @@ class Lockstep:
         pipeline, prefill_end = None, started
         last = self._prefill(prompt_ids)
         if not transcript.finished:
-            first = target_token(self._target.logits(last)[0, -1], self._sampling, self._draws, 0)
+            first = self._decisions.first(self._target.logits(last)[0, -1])
             pipeline = self._begin(first, len(prompt_ids), transcript)
         prefill_end = time.perf_counter()
         while pipeline is not None and not pipeline.finished:
@@ -135,25 +136,25 @@ class Lockstep:
     def _cycle(self, pipeline: PipelineController) -> None:
         clock = time.perf_counter
         t0 = clock()
-        logits = None
+        offers: Offers = {}
         newest = pipeline.newest
         if newest and not self._drafter.series:
-            logits = self._drafter.draft(pipeline, self._features)
+            offers = self._draft(pipeline)
         t1 = clock()
         for stage, level in zip(self._stages, pipeline.stage_work(), strict=True):
             if level:
                 stage.run(level, self._hidden, self._features, self._width > 1)
         t2 = clock()
         if newest and self._drafter.series:
-            logits = self._drafter.draft(pipeline, self._features)
+            offers = self._draft(pipeline)
         if pipeline.expansion_due:
-            self._expand(pipeline, newest, logits)
+            self._expand(pipeline, offers)
         t3 = clock()
         if pipeline.verification_due:
             self._verify(pipeline)
         t4 = clock()
         if pipeline.expansion_due:
-            self._expand(pipeline, newest, logits)
+            self._expand(pipeline, offers)
         t5 = clock()
         pipeline.end_cycle({"target": t2 - t1, "draft": t1 - t0 + t3 - t2 + t5 - t4, "verify": t4 - t3})
 
@@ -161,15 +162,7 @@ class Lockstep:
         """Commit the target's token after the root, which has left the last stage."""
         root = pipeline.root
         logits = self._target.logits(self._hidden[root.id])[0, -1]
-        if self._drawn and pipeline.candidates:
-            child: Node | None = pipeline.candidates[0]
-            law = pipeline.candidates[0].record
-            accepted, token = accept_drawn(probabilities(logits, self._sampling), law, self._draws)
-            child = child if accepted else None
-        else:
-            index = len(pipeline.transcript.tokens)
-            token = target_token(logits, self._sampling, self._draws, index)
-            child = pipeline.candidate(token)
+        token, child = self._decisions.verify(pipeline, logits)
         self._settle(pipeline, pipeline.commit(token, child), root)
 
     def _settle(self, pipeline: PipelineController, verdict: Verdict, root: Node) -> None:
@@ -182,29 +175,19 @@ class Lockstep:
         if verdict.flushed:
             self._enter((verdict.root,))
 
-    def _expand(self, pipeline: PipelineController, newest: Level, logits: Tensor | None) -> None:
-        """Let the drafter's choice behind the newest nodes that are still in flight enter."""
-        offers: dict[int, list[Proposal]] = {}
-        if logits is not None:
-            alive = {node.id for node in pipeline.newest}
-            rows = [row for row, node in enumerate(newest) if node.id in alive]
-            offers = {newest[row].id: self._propose(logits[row]) for row in rows}
+    def _draft(self, pipeline: PipelineController) -> Offers:
+        """Proposals behind the newest nodes. They are chosen before the cycle's verification, whose
+        outcome a drafter in another process would have to wait for."""
+        logits = self._drafter.draft(pipeline, self._features)
+        offers = self._decisions.offers(logits, self._drafter.vocabulary)
+        return {node.id: rows for node, rows in zip(pipeline.newest, offers, strict=True)}
+
+    def _expand(self, pipeline: PipelineController, offers: Offers) -> None:
+        """Let the best proposals behind the nodes that are still in flight enter."""
         pipeline.expand(offers)
         level = pipeline.in_flight[-1]
         if level[0].entered == pipeline.cycle + 1:
             self._enter(level)
-
-    def _propose(self, logits: Tensor) -> list[Proposal]:
-        """The drafter's offers for one node from its draft logits [draft_vocab]."""
-        vocabulary = self._drafter.vocabulary
-        if self._drawn:
-            law = DraftLaw.draw(logits, vocabulary, self._sampling, self._draws)
-            return [Proposal(law.token, 0.0, law)]
-        if self._width == 1:
-            return [Proposal(int(vocabulary.to_target(logits.argmax())), 0.0)]
-        best = logits.float().log_softmax(-1).topk(min(self._width, logits.shape[-1]))
-        tokens = vocabulary.to_target(best.indices).tolist()
-        return [Proposal(token, logprob) for token, logprob in zip(tokens, best.values.tolist(), strict=True)]
 
     def _enter(self, level: Level) -> None:
         """Embed tokens that enter stage 1 in the next cycle."""
