@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from methods.errors import UsageError
+from methods.target.parts import Part
 from methods.target.target import Target
 
 FAMILIES = ("llama", "qwen3", "hybrid", "moe", "sliding")
@@ -38,7 +40,24 @@ def tiny_target(
             model.model.embed_tokens.weight.data.mul_(0.2)
         model.lm_head.weight.data.mul_(sharpness)
     model.generation_config.eos_token_id = None
-    return Target(model.to(dtype), name=f"tiny-{family}")
+    source = TinySource(family, layers, vocab, seed, dtype, sharpness)
+    return Target(model.to(dtype), name=f"tiny-{family}", source=source)
+
+
+@dataclass(frozen=True)
+class TinySource:
+    """A tiny target by what it is built from: any process builds the same."""
+
+    family: str
+    layers: int
+    vocab: int
+    seed: int
+    dtype: torch.dtype
+    sharpness: float
+
+    def load(self, part: Part, device: torch.device) -> Target:
+        """The whole target, whatever ``part``: it is smaller than the bookkeeping would be."""
+        return tiny_target(self.family, self.layers, self.vocab, self.seed, self.dtype, self.sharpness)
 
 
 def _model(family: str, layers: int, vocab: int) -> Any:
