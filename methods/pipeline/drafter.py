@@ -27,8 +27,9 @@ class Drafter(Protocol):
     layers: int
     vocabulary: DraftVocabulary
 
-    def start(self, prompt: Tensor) -> None:
-        """Begin a sequence whose prompt has features [prompt, reads, hidden], all complete."""
+    def start(self, prompt: Tensor, tree: bool) -> None:
+        """Begin a sequence whose prompt has features [prompt, reads, hidden], all complete. ``tree``:
+        levels may branch, or lose their successors while others are in flight."""
 
     def draft(self, pipeline: PipelineController, features: Features) -> Tensor:
         """Draft logits [newest nodes, draft_vocab] for the successors of ``pipeline.newest``."""

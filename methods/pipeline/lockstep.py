@@ -14,6 +14,7 @@ from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.decisions import Decisions
 from methods.pipeline.drafter import Drafter, Features, critical_layers
 from methods.pipeline.tree import Level, Node, Proposal
+from methods.target.state import State
 from methods.target.target import PREFILL_CHUNK, Target
 from methods.transcript import Transcript
 from methods.verification import ProposalRule
@@ -27,14 +28,14 @@ class StageRunner:
 
     def __init__(self, target: Target, first: int, last: int, reads: Sequence[int]) -> None:
         self._stage = target.stage(first, last)
-        self._state = self._stage.new_state()
+        self.state = self._stage.new_state()
         self._taps = {tap: row for row, tap in enumerate(reads) if first < tap <= last}
         self._slots: dict[int, int] = {}
         """Node id -> slot, kept for draft trees only."""
 
     def prefill(self, hidden: Tensor) -> tuple[Tensor, Mapping[int, Tensor]]:
         """Prompt tokens [1, count, hidden] -> the stage's output, and taps by row of ``reads``."""
-        hidden, tapped = self._stage.forward(hidden, self._state, taps=self._taps)
+        hidden, tapped = self._stage.forward(hidden, self.state, taps=self._taps)
         return hidden, {self._taps[tap]: value for tap, value in tapped.items()}
 
     def run(self, level: Level, hidden: dict[int, Tensor], features: Features, tree: bool) -> None:
@@ -42,10 +43,10 @@ class StageRunner:
         parents = None
         inputs = hidden[level[0].id] if len(level) == 1 else torch.cat([hidden[node.id] for node in level], 1)
         if tree:
-            prefix = self._state.committed - 1
+            prefix = self.state.committed - 1
             parents = [prefix if n.parent is None else self._slots[n.parent.id] for n in level]
-            self._slots.update({node.id: self._state.length + i for i, node in enumerate(level)})
-        out, tapped = self._stage.forward(inputs, self._state, parents, record=True, taps=self._taps)
+            self._slots.update({node.id: self.state.length + i for i, node in enumerate(level)})
+        out, tapped = self._stage.forward(inputs, self.state, parents, record=True, taps=self._taps)
         for i, node in enumerate(level):
             hidden[node.id] = out[:, i : i + 1]
             for tap, value in tapped.items():
@@ -53,16 +54,21 @@ class StageRunner:
 
     def settle(self, seen: list[Node], kept: list[int], tree: bool) -> None:
         """Keep the ``kept`` of the newest slots (indices into ``seen``); the first is now final."""
-        base = self._state.committed
+        base = self.state.committed
         if len(kept) < len(seen):
-            self._state.keep([base + i for i in kept])
-        self._state.commit(base + 1)
+            self.state.keep([base + i for i in kept])
+        self.state.commit(base + 1)
         if tree:
             self._slots = {seen[i].id: base + slot for slot, i in enumerate(kept)}
 
 
 class Lockstep:
-    """One decode call of a pipeline, all stages in this process."""
+    """One decode call of a pipeline, all stages in this process.
+
+    ``decode`` is ``begin`` and then ``cycle`` until the pipeline has finished; a caller that wants
+    to look at ``states`` between cycles makes these calls itself. ``tree`` keeps the tokens in
+    flight as a draft tree even where ``width`` 1 makes it a chain (default: only if it may branch).
+    """
 
     def __init__(
         self,
@@ -71,40 +77,64 @@ class Lockstep:
         drafter: Drafter,
         sampling: SamplingParams,
         rule: ProposalRule,
-        width: int,
+        width: int = 1,
+        tree: bool | None = None,
     ) -> None:
         self._target = target
         self._drafter = drafter
         self._decisions = Decisions(sampling, rule, width)
         self._width = width
+        self._tree = width > 1 if tree is None else tree
         self._stage_layers = list(stage_layers)
         bounds = pairwise(accumulate(stage_layers, initial=0))
         self._stages = [StageRunner(target, first, last, drafter.reads) for first, last in bounds]
         self._hidden: dict[int, Tensor] = {}
         self._features: Features = {}
 
-    @torch.no_grad()
+    @property
+    def states(self) -> list[State]:
+        """What each stage remembers, stage 1 first."""
+        return [stage.state for stage in self._stages]
+
     def decode(self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]) -> DecodeResult:
         """See ``DecodingMethod.decode``."""
         started = time.perf_counter()
-        transcript = Transcript(self._target.room(prompt_ids, max_new_tokens), stop_ids)
-        pipeline, prefill_end = None, started
-        last = self._prefill(prompt_ids)
-        if not transcript.finished:
-            first = self._decisions.first(self._target.logits(last)[0, -1])
-            pipeline = self._begin(first, len(prompt_ids), transcript)
-        prefill_end = time.perf_counter()
-        while pipeline is not None and not pipeline.finished:
-            self._cycle(pipeline)
-        decode_s = time.perf_counter() - prefill_end
-        steps = pipeline.steps if pipeline is not None else []
+        pipeline = self.begin(prompt_ids, max_new_tokens, stop_ids)
+        prefilled = time.perf_counter()
+        while not pipeline.finished:
+            self.cycle(pipeline)
+        decode_s = time.perf_counter() - prefilled
+        transcript = pipeline.transcript
         return DecodeResult(
-            transcript.tokens, steps, prefill_end - started, decode_s, transcript.finish_reason or "length"
+            transcript.tokens,
+            pipeline.steps,
+            prefilled - started,
+            decode_s,
+            transcript.finish_reason or "length",
         )
+
+    @torch.no_grad()
+    def begin(
+        self, prompt_ids: Sequence[int], max_new_tokens: int, stop_ids: Sequence[int]
+    ) -> PipelineController:
+        """Prefill; the target's first token is committed and ready to enter stage 1."""
+        self._target.check_prompt(prompt_ids)
+        transcript = Transcript(self._target.room(prompt_ids, max_new_tokens), stop_ids)
+        last = self._prefill(prompt_ids)
+        pipeline = PipelineController(
+            len(self._stages),
+            len(prompt_ids),
+            self._decisions.first(self._target.logits(last)[0, -1]),
+            transcript,
+            self._width,
+            max(self._stage_layers),
+            critical_layers(self._drafter, self._stage_layers),
+        )
+        self._enter((pipeline.root,))
+        return pipeline
 
     def _prefill(self, prompt_ids: Sequence[int]) -> Tensor:
         """Run the prompt through the stages; returns the last token's output [1, 1, hidden]."""
-        self._target.check_prompt(prompt_ids)
         reads = self._drafter.reads
         prompt = self._target.embedding.new_empty(len(prompt_ids), len(reads), self._target.hidden_size)
         hidden = prompt[:0]
@@ -117,23 +147,12 @@ class Lockstep:
                 hidden, tapped = stage.prefill(hidden)
                 for row, value in tapped.items():
                     part[:, row] = value[0]
-        self._drafter.start(prompt)
+        self._drafter.start(prompt, self._tree)
         return hidden[:, -1:]
 
-    def _begin(self, first_token: int, prompt_length: int, transcript: Transcript) -> PipelineController:
-        pipeline = PipelineController(
-            len(self._stages),
-            prompt_length,
-            first_token,
-            transcript,
-            self._width,
-            max(self._stage_layers),
-            critical_layers(self._drafter, self._stage_layers),
-        )
-        self._enter((pipeline.root,))
-        return pipeline
-
-    def _cycle(self, pipeline: PipelineController) -> None:
+    @torch.no_grad()
+    def cycle(self, pipeline: PipelineController) -> None:
+        """One cycle: every stage runs, the drafter drafts, the token that left is verified."""
         clock = time.perf_counter
         t0 = clock()
         offers: Offers = {}
@@ -143,7 +162,7 @@ class Lockstep:
         t1 = clock()
         for stage, level in zip(self._stages, pipeline.stage_work(), strict=True):
             if level:
-                stage.run(level, self._hidden, self._features, self._width > 1)
+                stage.run(level, self._hidden, self._features, self._tree)
         t2 = clock()
         if newest and self._drafter.series:
             offers = self._draft(pipeline)
@@ -167,7 +186,7 @@ class Lockstep:
 
     def _settle(self, pipeline: PipelineController, verdict: Verdict, root: Node) -> None:
         for number, stage in enumerate(self._stages, 1):
-            stage.settle(verdict.seen_by(number), verdict.kept_by(number), self._width > 1)
+            stage.settle(verdict.seen_by(number), verdict.kept_by(number), self._tree)
         self._drafter.settle(verdict, self._features[root.id])
         gone = [n.id for level in verdict.levels for n in level if n.id not in verdict.survivors]
         for node_id in gone:

@@ -26,13 +26,13 @@ class PpsdDrafter:
         self.vocabulary = head.vocabulary
         self._tree = False
 
-    def start(self, prompt: Tensor) -> None:
+    def start(self, prompt: Tensor, tree: bool) -> None:
+        self._tree = tree
         self._session = self._head.session()
         self._completed = []
         self._session.step(prompt[:, 0])
 
     def draft(self, pipeline: PipelineController, features: Features) -> Tensor:
-        self._tree = pipeline.width > 1
         if not self._tree:
             return self._session.step(features[pipeline.newest[0].id])
         levels = pipeline.in_flight

@@ -14,37 +14,38 @@ from methods.spd.draft_module import DraftModule
 class SpdDrafter:
     """Feeds a draft module: completed tokens once, tokens in flight anew every cycle.
 
-    A token k levels behind the newest is at depth k before the cycle's stage work and at k + 1
-    after it; ``series`` (the post-step schedule) drafts from the latter.
+    Each token's row is built at the depth it has before the cycle's stage work, or, in ``series``
+    (the post-step schedule), at the depth it has after it.
     """
 
     def __init__(self, module: DraftModule, series: bool) -> None:
         self._module = module
         self._session = module.session()
         self._completed: list[Tensor] = []
+        self._tree = False
         self.reads = module.config.aggregation.anchors
         self.series = series
         self.layers = module.config.draft_layers
         self.vocabulary = module.vocabulary
 
-    def start(self, prompt: Tensor) -> None:
+    def start(self, prompt: Tensor, tree: bool) -> None:
+        self._tree = tree
         self._session = self._module.session()
         self._completed = []
         self._session.step(prompt)
 
     def draft(self, pipeline: PipelineController, features: Features) -> Tensor:
         levels = pipeline.in_flight
-        depths, rows = [], []
-        for distance, level in zip(range(len(levels) - 1, -1, -1), levels, strict=True):
-            depths += [min(distance + self.series, pipeline.n)] * len(level)
-            rows += [features[node.id] for node in level]
+        nodes = [node for level in levels for node in level]
+        depths = [pipeline.depth(node) + self.series for node in nodes]
+        rows = torch.stack([features[node.id] for node in nodes])
         completed = torch.stack(self._completed) if self._completed else None
         self._completed = []
         positions = mask = None
-        if pipeline.width > 1:
-            positions, mask = tree_rows(levels, rows[0].device)
+        if self._tree:
+            positions, mask = tree_rows(levels, rows.device)
         return self._session.step(
-            completed, torch.stack(rows), depths, positions=positions, mask=mask, last=len(levels[-1])
+            completed, rows, depths, positions=positions, mask=mask, last=len(levels[-1])
         )
 
     def settle(self, verdict: Verdict, root: Tensor) -> None:
