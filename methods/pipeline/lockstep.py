@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import torch
@@ -13,6 +13,7 @@ from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.decisions import Decisions
 from methods.pipeline.drafter import Drafter, Features, critical_layers
+from methods.pipeline.stage_runner import StageRunner
 from methods.pipeline.tree import Level, Node, Proposal
 from methods.target.state import State
 from methods.target.target import PREFILL_CHUNK, Target
@@ -21,45 +22,6 @@ from methods.verification import ProposalRule
 
 Offers = dict[int, list[Proposal]]
 """Node id -> what the drafter proposes behind it."""
-
-
-class StageRunner:
-    """One stage with its state and, for trees, the nodes behind the committed prefix."""
-
-    def __init__(self, target: Target, first: int, last: int, reads: Sequence[int]) -> None:
-        self._stage = target.stage(first, last)
-        self.state = self._stage.new_state()
-        self._taps = {tap: row for row, tap in enumerate(reads) if first < tap <= last}
-        self._slots: dict[int, int] = {}
-        """Node id -> slot, kept for draft trees only."""
-
-    def prefill(self, hidden: Tensor) -> tuple[Tensor, Mapping[int, Tensor]]:
-        """Prompt tokens [1, count, hidden] -> the stage's output, and taps by row of ``reads``."""
-        hidden, tapped = self._stage.forward(hidden, self.state, taps=self._taps)
-        return hidden, {self._taps[tap]: value for tap, value in tapped.items()}
-
-    def run(self, level: Level, hidden: dict[int, Tensor], features: Features, tree: bool) -> None:
-        """Advance the level's nodes by one stage: replaces their ``hidden`` [1, 1, hidden]."""
-        parents = None
-        inputs = hidden[level[0].id] if len(level) == 1 else torch.cat([hidden[node.id] for node in level], 1)
-        if tree:
-            prefix = self.state.committed - 1
-            parents = [prefix if n.parent is None else self._slots[n.parent.id] for n in level]
-            self._slots.update({node.id: self.state.length + i for i, node in enumerate(level)})
-        out, tapped = self._stage.forward(inputs, self.state, parents, record=True, taps=self._taps)
-        for i, node in enumerate(level):
-            hidden[node.id] = out[:, i : i + 1]
-            for tap, value in tapped.items():
-                features[node.id][self._taps[tap]] = value[0, i]
-
-    def settle(self, seen: list[Node], kept: list[int], tree: bool) -> None:
-        """Keep the ``kept`` of the newest slots (indices into ``seen``); the first is now final."""
-        base = self.state.committed
-        if len(kept) < len(seen):
-            self.state.keep([base + i for i in kept])
-        self.state.commit(base + 1)
-        if tree:
-            self._slots = {seen[i].id: base + slot for slot, i in enumerate(kept)}
 
 
 class Lockstep:
@@ -162,7 +124,7 @@ class Lockstep:
         t1 = clock()
         for stage, level in zip(self._stages, pipeline.stage_work(), strict=True):
             if level:
-                stage.run(level, self._hidden, self._features, self._tree)
+                self._advance(stage, level)
         t2 = clock()
         if newest and self._drafter.series:
             offers = self._draft(pipeline)
@@ -176,6 +138,14 @@ class Lockstep:
             self._expand(pipeline, offers)
         t5 = clock()
         pipeline.end_cycle({"target": t2 - t1, "draft": t1 - t0 + t3 - t2 + t5 - t4, "verify": t4 - t3})
+
+    def _advance(self, stage: StageRunner, level: Level) -> None:
+        inputs = [self._hidden[node.id] for node in level]
+        out, tapped = stage.run(level, inputs[0] if len(level) == 1 else torch.cat(inputs, 1), self._tree)
+        for i, node in enumerate(level):
+            self._hidden[node.id] = out[:, i : i + 1]
+            for row, value in tapped.items():
+                self._features[node.id][row] = value[0, i]
 
     def _verify(self, pipeline: PipelineController) -> None:
         """Commit the target's token after the root, which has left the last stage."""
