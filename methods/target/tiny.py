@@ -61,18 +61,7 @@ class TinySource:
 
 
 def _model(family: str, layers: int, vocab: int) -> Any:
-    from transformers import (
-        LlamaConfig,
-        LlamaForCausalLM,
-        MistralConfig,
-        MistralForCausalLM,
-        Qwen3_5ForCausalLM,
-        Qwen3_5TextConfig,
-        Qwen3Config,
-        Qwen3ForCausalLM,
-        Qwen3MoeConfig,
-        Qwen3MoeForCausalLM,
-    )
+    import transformers as hf  # which imports a family when its name is first used
 
     common: dict[str, Any] = {
         "vocab_size": vocab, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": layers,
@@ -81,11 +70,11 @@ def _model(family: str, layers: int, vocab: int) -> Any:
         "pad_token_id": None,
     }  # fmt: skip
     if family == "llama":
-        return LlamaForCausalLM(LlamaConfig(**common))
+        return hf.LlamaForCausalLM(hf.LlamaConfig(**common))
     if family == "sliding":
-        return MistralForCausalLM(MistralConfig(**common, sliding_window=8))
+        return hf.MistralForCausalLM(hf.MistralConfig(**common, sliding_window=8))
     if family == "qwen3":
-        return Qwen3ForCausalLM(Qwen3Config(**common))
+        return hf.Qwen3ForCausalLM(hf.Qwen3Config(**common))
     if family == "moe":
         moe = {
             "num_experts": 4,
@@ -93,7 +82,7 @@ def _model(family: str, layers: int, vocab: int) -> Any:
             "moe_intermediate_size": 16,
             "norm_topk_prob": True,
         }
-        return Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **moe))
+        return hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**common, **moe))
     linear = {
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
         "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4,
@@ -105,4 +94,6 @@ def _model(family: str, layers: int, vocab: int) -> Any:
         "mrope_section": [1, 1, 0],
     }
     kinds = ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(layers)]
-    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**common, **linear, rope_parameters=rope, layer_types=kinds))
+    return hf.Qwen3_5ForCausalLM(
+        hf.Qwen3_5TextConfig(**common, **linear, rope_parameters=rope, layer_types=kinds)
+    )

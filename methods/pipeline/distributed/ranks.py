@@ -6,6 +6,7 @@ import atexit
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ from methods.pipeline.distributed.rendezvous import (
 )
 from methods.pipeline.distributed.watch import Watch
 
-_PRELOAD = ["methods.pipeline.distributed.rank_process", "methods.registry", "transformers.modeling_utils"]
+_PRELOAD = ("methods.pipeline.distributed.rank_process", "methods.registry", "transformers.modeling_utils")
+"""Imported once, in the process that the ranks are forked from."""
 _GRACE_S = 2.0
 _running: Ranks | None = None
 
@@ -164,9 +166,10 @@ def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
     """Ranks as children that are forked from a process with everything imported and nothing run.
     Under a launcher only rank 0 is missing."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(_PRELOAD)
+    context.set_forkserver_preload(list(_PRELOAD))
     ranks = [environment_rank()] if under_torchrun() else [(rank, rank) for rank in range(world)]
-    with _environment(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE"):
+    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    with _environment(**settings), _without_main_module():
         processes = [
             context.Process(
                 target=rank_process.run_rank,
@@ -179,6 +182,19 @@ def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
         for process in processes:
             process.start()
     return list(processes)
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Children started meanwhile do not import this program's main module: they run none of it, and
+    a script without the usual guard would start ranks of its own there."""
+    main = vars(sys.modules["__main__"])
+    hidden = {name: main.pop(name) for name in ("__spec__", "__file__") if name in main}
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(hidden)
 
 
 def _kill(processes: list[BaseProcess]) -> None:
