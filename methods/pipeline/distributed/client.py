@@ -13,7 +13,7 @@ from methods.pipeline.distributed.layout import Layout
 from methods.pipeline.distributed.rank_process import Report
 from methods.pipeline.distributed.ranks import Ranks
 from methods.pipeline.drafter import Drafter, critical_layers
-from methods.target.target import Target
+from methods.target.target import PREFILL_CHUNK, Target
 from methods.transcript import Transcript
 from methods.verification import ProposalRule
 
@@ -68,6 +68,7 @@ class Distributed:
             self._target.room(prompt_ids, max_new_tokens),
             tuple(stop_ids),
             width,
+            PREFILL_CHUNK,
             timings,
         )
         self.reports = Ranks.of(self.job.layout).decode(self.job, request)

@@ -59,7 +59,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Request:
-    """One decode call. ``max_new_tokens`` is already cut to the target's context."""
+    """One decode call. ``max_new_tokens`` is already cut to the target's context; the prompt passes in
+    pieces of ``chunk`` tokens; ``timings`` keeps every phase of every cycle."""
 
     prompt_ids: tuple[int, ...]
     sampling: SamplingParams
@@ -67,4 +68,5 @@ class Request:
     max_new_tokens: int
     stop_ids: tuple[int, ...]
     width: int
+    chunk: int
     timings: bool = False

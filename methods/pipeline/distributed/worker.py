@@ -33,7 +33,6 @@ from methods.pipeline.distributed.progress import Progress
 from methods.pipeline.distributed.setup import Setup
 from methods.pipeline.drafter import Features
 from methods.pipeline.tree import Level, Node, Proposal
-from methods.target.target import PREFILL_CHUNK
 from methods.transcript import Transcript
 from methods.verification import DraftLaw
 
@@ -94,8 +93,8 @@ class Worker:
 
     def _prefill(self) -> int:
         """Run the prompt through the stages, a chunk behind the other; returns the token after it."""
-        ids, blocks = self._request.prompt_ids, self._links.blocks
-        chunks = [ids[start : start + PREFILL_CHUNK] for start in range(0, len(ids), PREFILL_CHUNK)]
+        ids, size, blocks = self._request.prompt_ids, self._request.chunk, self._links.blocks
+        chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
         hidden, own_taps = self._setup.sizes.like, []
         if self._stage is not None:
             for chunk in chunks:
