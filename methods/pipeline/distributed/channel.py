@@ -1,69 +1,138 @@
-"""Messages of one shape from one rank to another, through buffers that are allocated once.
+"""Messages of one size from one rank to another.
 
-On CPUs receives are posted ahead: gloo then hands a message over as soon as it is sent, without
-asking first. On GPUs (NCCL) they are posted when needed, since operations between two ranks run
-in the order they are posted.
+Three ways: sockets for small messages between ranks of one host; gloo for everything else on
+CPUs, with receives posted ahead, since gloo then hands a message over as soon as it is sent; NCCL
+for tensors on GPUs, whose receives are posted when needed, because operations between two ranks
+run in the order they are posted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from methods.pipeline.distributed.post import Post
+
 _DEPTH = 4
 """Messages under way at a time. A rank is never two cycles ahead of another, so it never waits here."""
 
 
-class Sender:
-    """The sending end: ``shape`` [rows, ...] of ``like``'s dtype and device to ``rank``."""
+class ByteSender(Protocol):
+    def send(self, data: bytes | memoryview) -> None:
+        """Send; returns at once, and ``data`` may change afterwards."""
 
-    def __init__(self, rank: int, tag: int, shape: Sequence[int], like: Tensor) -> None:
+
+class ByteReceiver(Protocol):
+    def receive(self) -> bytes | memoryview:
+        """The next message, valid until the next call."""
+
+
+class _SocketEnd:
+    def __init__(self, post: Post, rank: int, tag: int) -> None:
+        self._post, self._rank, self._tag = post, rank, tag
+
+    def send(self, data: bytes | memoryview) -> None:
+        self._post.send(self._rank, self._tag, data)
+
+    def receive(self) -> bytes:
+        return self._post.receive(self._rank, self._tag)
+
+
+class _GlooEnd:
+    """``size`` bytes a message."""
+
+    def __init__(self, rank: int, tag: int, size: int) -> None:
         self._rank, self._tag = rank, tag
-        self._buffers = [like.new_zeros(*shape) for _ in range(_DEPTH)]
-        self._pending: list[Any] = [None] * _DEPTH
+        self._buffers = [torch.zeros(size, dtype=torch.uint8) for _ in range(_DEPTH)]
+        self._views = [_bytes_of(buffer) for buffer in self._buffers]
+        self._works: list[Any] = [None] * _DEPTH
         self._next = 0
+
+    def _advance(self) -> int:
+        slot = self._next
+        self._next = (slot + 1) % _DEPTH
+        return slot
+
+
+class _GlooSender(_GlooEnd):
+    def send(self, data: bytes | memoryview) -> None:
+        slot = self._advance()
+        if self._works[slot] is not None:
+            self._works[slot].wait()
+        self._views[slot][: len(data)] = data
+        self._works[slot] = dist.isend(self._buffers[slot], self._rank, tag=self._tag)
+
+
+class _GlooReceiver(_GlooEnd):
+    def __init__(self, rank: int, tag: int, size: int) -> None:
+        super().__init__(rank, tag, size)
+        for slot in range(_DEPTH - 1):
+            self._post(slot)
+
+    def receive(self) -> memoryview:
+        slot = self._advance()
+        self._works[slot].wait()
+        self._post((slot - 1) % _DEPTH)  # the one handed out last is free again
+        return self._views[slot]
+
+    def _post(self, slot: int) -> None:
+        self._works[slot] = dist.irecv(self._buffers[slot], self._rank, tag=self._tag)
+
+
+def byte_sender(post: Post, rank: int, tag: int, size: int) -> ByteSender:
+    """The sending end of a channel for messages of up to ``size`` bytes to ``rank``."""
+    return _SocketEnd(post, rank, tag) if post.carries(rank, size) else _GlooSender(rank, tag, size)
+
+
+def byte_receiver(post: Post, rank: int, tag: int, size: int) -> ByteReceiver:
+    return _SocketEnd(post, rank, tag) if post.carries(rank, size) else _GlooReceiver(rank, tag, size)
+
+
+class TensorSender:
+    """The sending end for tensors of up to ``shape`` [rows, ...], of ``like``'s dtype and device."""
+
+    def __init__(self, post: Post, rank: int, tag: int, shape: Sequence[int], like: Tensor) -> None:
+        self._rank, self._tag = rank, tag
+        self._buffer = like.new_zeros(*shape)
+        self._way: ByteSender | None = None
+        if not like.is_cuda:
+            self._view = _bytes_of(self._buffer)
+            self._way = byte_sender(post, rank, tag, len(self._view))
 
     def send(self, rows: Tensor) -> None:
-        """Send up to the shape's number of rows; returns at once."""
-        slot = self._next
-        if self._pending[slot] is not None:
-            self._pending[slot].wait()
-        buffer = self._buffers[slot]
-        buffer[: rows.shape[0]].copy_(rows)
-        self._pending[slot] = dist.isend(buffer, self._rank, tag=self._tag)
-        self._next = (slot + 1) % _DEPTH
+        self._buffer[: rows.shape[0]].copy_(rows)
+        if self._way is not None:
+            self._way.send(self._view)
+        else:  # NCCL: the stream orders this copy before the send, and the next copy after it
+            work = dist.isend(self._buffer, self._rank, tag=self._tag)
+            assert work is not None
+            work.wait()
 
 
-class Receiver:
-    """The receiving end of a ``Sender``."""
+class TensorReceiver:
+    """The receiving end of a ``TensorSender``."""
 
-    def __init__(self, rank: int, tag: int, shape: Sequence[int], like: Tensor) -> None:
+    def __init__(self, post: Post, rank: int, tag: int, shape: Sequence[int], like: Tensor) -> None:
         self._rank, self._tag = rank, tag
-        ahead = 0 if like.is_cuda else _DEPTH - 1
-        self._buffers = [like.new_zeros(*shape) for _ in range(_DEPTH)]
-        self._posted: list[Any] = [None] * _DEPTH
-        self._next = 0
-        for slot in range(ahead):
-            self._post(slot)
-        self._ahead = ahead
+        self._buffer = like.new_zeros(*shape)
+        self._way: ByteReceiver | None = None
+        if not like.is_cuda:
+            self._view = _bytes_of(self._buffer)
+            self._way = byte_receiver(post, rank, tag, len(self._view))
 
     def receive(self) -> Tensor:
         """The next message [rows, ...], valid until the next call."""
-        slot = self._next
-        self._next = (slot + 1) % _DEPTH
-        if not self._ahead:
-            self._post(slot)
-        self._posted[slot].wait()
-        if self._ahead:  # the buffer handed out last is free again
-            self._post((slot + self._ahead) % _DEPTH)
-        return self._buffers[slot]
-
-    def _post(self, slot: int) -> None:
-        self._posted[slot] = dist.irecv(self._buffers[slot], self._rank, tag=self._tag)
+        if self._way is not None:
+            self._view[:] = self._way.receive()
+        else:
+            work = dist.irecv(self._buffer, self._rank, tag=self._tag)
+            assert work is not None
+            work.wait()
+        return self._buffer
 
 
 class Blocks:
@@ -92,6 +161,7 @@ class Blocks:
         self._sending.clear()
 
 
-CPU = torch.empty(0)
-"""What control messages are like: they stay on the CPU whatever the tensors do."""
-INTEGERS = torch.empty(0, dtype=torch.int64)
+def _bytes_of(buffer: Tensor) -> memoryview:
+    """The memory of a CPU tensor."""
+    array: Any = buffer.view(torch.uint8).numpy()
+    return memoryview(array).cast("B")

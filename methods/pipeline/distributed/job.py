@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from methods.interface import SamplingParams
 from methods.pipeline.distributed.layout import Layout
 from methods.target.parts import Part, TargetSource
 from methods.target.target import Target
+
+if TYPE_CHECKING:
+    from methods.pipeline.distributed.emulated import Emulation
 
 
 @dataclass(frozen=True)
@@ -19,10 +22,10 @@ class Job:
 
     ``reads``, ``series`` and ``vocabulary`` (draft ids, None: all) describe the drafter, which only
     its own rank builds: by ``build(target, options)``, whose result has a method ``drafter()``.
-    ``draft_layers`` are those on a cycle's critical path.
+    ``draft_layers`` are those on a cycle's critical path. With an ``emulation`` nothing is loaded.
     """
 
-    source: TargetSource
+    source: TargetSource | None
     layout: Layout
     stage_layers: tuple[int, ...]
     reads: tuple[int, ...]
@@ -33,6 +36,7 @@ class Job:
     options: Any
     device: str
     """"cpu", or "cuda": then each rank takes the GPU of its local rank."""
+    emulation: Emulation | None = None
 
     @property
     def bounds(self) -> list[tuple[int, int]]:

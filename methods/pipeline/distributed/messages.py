@@ -1,45 +1,40 @@
-"""The small messages of a cycle, packed into integers."""
+"""The small messages of a cycle as bytes."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
 
 from methods.pipeline.tree import Level, Node, Proposal
 
 Offers = dict[int, list[Proposal]]
 """Node id -> what the drafter proposes behind it."""
 
-OFFER = 2
-"""Integers per proposal: its token, and the bits of its log probability (float64)."""
-VERDICT = 2
-"""Integers per verdict: the token, and the index of the accepted candidate (-1: none)."""
+_OFFER = struct.Struct("<qd")  # token, log probability
+_VERDICT = struct.Struct("<qq")  # token, index of the accepted candidate (-1: none)
+VERDICT_BYTES = _VERDICT.size
 
 
-def pack_offers(rows: Sequence[Sequence[Proposal]]) -> Tensor:
-    """int64 [nodes, proposals, OFFER]; every node has the same number of proposals."""
-    scores = torch.tensor([[p.logprob for p in row] for row in rows], dtype=torch.float64)
-    tokens = torch.tensor([[p.token for p in row] for row in rows])
-    return torch.stack([tokens, scores.view(torch.int64)], -1)
+def offers_bytes(width: int, draft_vocab: int) -> int:
+    """Size of the largest message of proposals: a level of ``width`` nodes with ``width`` each."""
+    return width * min(width, draft_vocab) * _OFFER.size
 
 
-def unpack_offers(level: Level, packed: Tensor) -> Offers:
-    """The proposals behind the nodes of ``level`` from int64 [at least nodes, proposals, OFFER]."""
-    tokens = packed[: len(level), :, 0].tolist()
-    scores = packed[: len(level), :, 1].contiguous().view(torch.float64).tolist()
-    return {
-        node.id: [Proposal(*pair) for pair in zip(*row, strict=True)]
-        for node, *row in zip(level, tokens, scores, strict=True)
-    }
+def pack_offers(rows: Sequence[Sequence[Proposal]]) -> bytes:
+    """Every node has the same number of proposals, which both ends know."""
+    return b"".join(_OFFER.pack(p.token, p.logprob) for row in rows for p in row)
 
 
-def pack_verdict(token: int, candidates: Level, child: Node | None) -> Tensor:
-    """int64 [VERDICT]."""
-    return torch.tensor([token, -1 if child is None else candidates.index(child)])
+def unpack_offers(level: Level, each: int, data: bytes | memoryview) -> Offers:
+    """``each`` proposals behind every node of ``level``."""
+    pairs = _OFFER.iter_unpack(data[: len(level) * each * _OFFER.size])
+    return {node.id: [Proposal(*next(pairs)) for _ in range(each)] for node in level}
 
 
-def unpack_verdict(candidates: Level, packed: Tensor) -> tuple[int, Node | None]:
-    token, index = packed.tolist()
+def pack_verdict(token: int, candidates: Level, child: Node | None) -> bytes:
+    return _VERDICT.pack(token, -1 if child is None else candidates.index(child))
+
+
+def unpack_verdict(candidates: Level, data: bytes | memoryview) -> tuple[int, Node | None]:
+    token, index = _VERDICT.unpack(data)
     return token, None if index < 0 else candidates[index]

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,8 +18,10 @@ import torch.distributed as dist
 
 from methods.interface import DecodeResult
 from methods.pipeline.distributed.clock import Span
+from methods.pipeline.distributed.emulated import EmulatedSetup
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.links import TAGS_PER_SET
+from methods.pipeline.distributed.post import Post, Sockets
 from methods.pipeline.distributed.progress import Progress
 from methods.pipeline.distributed.rendezvous import Address, put, take
 from methods.pipeline.distributed.setup import LinkSets, LoadedSetup
@@ -53,11 +56,13 @@ class Stop:
 
 @dataclass
 class Report:
-    """What a rank has to say of an order: its result, where its time went, nodes run in vain."""
+    """What a rank has to say of an order: its result, where its time went, nodes run in vain, and
+    the processor time of all its threads."""
 
     result: DecodeResult | None = None
     spans: list[Span] = field(default_factory=list)
     wasted: int = 0
+    cpu_s: float = 0.0
 
 
 def order_key(number: int) -> str:
@@ -76,15 +81,18 @@ def failure_key(rank: int) -> str:
     return f"failure/{rank}"
 
 
-def run_rank(rank: int, local_rank: int, world: int, address: Address, threads: int) -> NoReturn:
-    """Everything a rank does. Never returns: the process ends with 0 when told to stop, else 1."""
+def run_rank(
+    rank: int, local_rank: int, world: int, address: Address, sockets: Sockets, threads: int
+) -> NoReturn:
+    """Everything a rank does; ``sockets`` may lead to some of the others. Never returns: the process
+    ends with 0 when told to stop, else 1."""
     torch.set_num_threads(threads)
     progress = Progress()
     code = 1
     try:
         threading.Thread(target=_beat, args=(rank, address, progress), daemon=True).start()
         _meet(rank, world, address)
-        _serve(rank, local_rank, address, progress)
+        _serve(rank, local_rank, address, Post(sockets), progress)
         code = 0
     except BaseException as error:
         _tell(rank, address, error)
@@ -103,7 +111,7 @@ def _meet(rank: int, world: int, address: Address) -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(days=30))
 
 
-def _serve(rank: int, local_rank: int, address: Address, progress: Progress) -> None:
+def _serve(rank: int, local_rank: int, address: Address, post: Post, progress: Progress) -> None:
     store, links, order = address.connect("control"), {}, 0
     while True:
         progress.begin("waiting for a prompt", patient=True)
@@ -113,7 +121,7 @@ def _serve(rank: int, local_rank: int, address: Address, progress: Progress) -> 
         report = Report()
         if isinstance(message, Prepare) and rank < message.job.layout.world:
             progress.begin("loading its part", patient=True)
-            links[message.number] = _prepare(message, rank, local_rank)
+            links[message.number] = _prepare(message, rank, local_rank, post)
         elif isinstance(message, Decode) and message.number in links:
             progress.begin("decoding", patient=False)
             report = _decode(links[message.number], message.request, rank, progress)
@@ -121,19 +129,22 @@ def _serve(rank: int, local_rank: int, address: Address, progress: Progress) -> 
         order += 1
 
 
-def _prepare(order: Prepare, rank: int, local_rank: int) -> LinkSets:
+def _prepare(order: Prepare, rank: int, local_rank: int, post: Post) -> LinkSets:
     device = torch.device(order.job.device)
     if device.type == "cuda":
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    setup = LoadedSetup(order.job, rank, device)
-    return LinkSets(setup, order.number * _WIDTHS * TAGS_PER_SET)
+    emulated = order.job.emulation is not None
+    setup = EmulatedSetup(order.job, rank) if emulated else LoadedSetup(order.job, rank, device)
+    return LinkSets(setup, post, order.number * _WIDTHS * TAGS_PER_SET)
 
 
 def _decode(links: LinkSets, request: Request, rank: int, progress: Progress) -> Report:
     worker = Worker(links.setup, links.of(request.width), request, progress)
+    started = time.process_time()
     result = worker.decode()
-    return Report(result if rank == 0 else None, worker.clock.spans or [], worker.wasted)
+    used = time.process_time() - started
+    return Report(result if rank == 0 else None, worker.clock.spans or [], worker.wasted, used)
 
 
 def _beat(rank: int, address: Address, progress: Progress) -> None:
@@ -152,6 +163,6 @@ def _beat(rank: int, address: Address, progress: Progress) -> None:
 
 def _tell(rank: int, address: Address, error: BaseException) -> None:
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    consequence = isinstance(error, dist.DistError) or "gloo" in text.lower() or "Connection" in text
+    consequence = isinstance(error, OSError | dist.DistError) or "gloo" in text.lower()
     with suppress(Exception):  # the store may have gone with the process that started this one
         put(address.connect("control"), failure_key(rank), (consequence, text[:500]))

@@ -20,6 +20,7 @@ from methods.errors import RunFailure
 from methods.pipeline.distributed import rank_process
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.distributed.post import socket_mesh
 from methods.pipeline.distributed.rank_process import Decode, Prepare, Report, Stop
 from methods.pipeline.distributed.rendezvous import (
     Address,
@@ -159,7 +160,7 @@ def serve_as_rank(threads: int = 1) -> None:
     """Be one of the ranks a launcher started; rank 0's place is taken by a child of its process."""
     address, _ = join()
     rank, local_rank = environment_rank()
-    rank_process.run_rank(rank, local_rank, int(os.environ["WORLD_SIZE"]), address, threads)
+    rank_process.run_rank(rank, local_rank, int(os.environ["WORLD_SIZE"]), address, {}, threads)
 
 
 def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
@@ -168,12 +169,13 @@ def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
     context = get_context("forkserver")
     context.set_forkserver_preload(list(_PRELOAD))
     ranks = [environment_rank()] if under_torchrun() else [(rank, rank) for rank in range(world)]
+    sockets = socket_mesh(world if len(ranks) == world else 1)
     settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     with _environment(**settings), _without_main_module():
         processes = [
             context.Process(
                 target=rank_process.run_rank,
-                args=(rank, local_rank, world, address, threads),
+                args=(rank, local_rank, world, address, sockets[rank], threads),
                 name=f"rank {rank}",
                 daemon=True,
             )
@@ -181,6 +183,8 @@ def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
         ]
         for process in processes:
             process.start()
+    for end in (end for ends in sockets for end in ends.values()):
+        end.close()  # the ranks have their own, and notice when the other side has none any more
     return list(processes)
 
 
@@ -188,8 +192,8 @@ def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
 def _without_main_module() -> Iterator[None]:
     """Children started meanwhile do not import this program's main module: they run none of it, and
     a script without the usual guard would start ranks of its own there."""
-    main = vars(sys.modules["__main__"])
-    hidden = {name: main.pop(name) for name in ("__spec__", "__file__") if name in main}
+    main: dict[str, Any] = vars(sys.modules["__main__"])
+    hidden: dict[str, Any] = {name: main.pop(name) for name in ("__spec__", "__file__") if name in main}
     main["__spec__"] = None
     try:
         yield

@@ -14,6 +14,7 @@ from methods.pipeline.controller import PipelineController
 from methods.pipeline.decisions import Decisions
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.links import TAGS_PER_SET, Links
+from methods.pipeline.distributed.post import Post
 from methods.pipeline.drafter import Drafter
 from methods.pipeline.stage_runner import StageRunner
 from methods.pipeline.tree import Level, Node, Proposal
@@ -75,6 +76,7 @@ class LoadedSetup:
     """A rank with its part of the target, and the drafter where it belongs to this rank."""
 
     def __init__(self, job: Job, rank: int, device: torch.device) -> None:
+        assert job.source is not None
         self.job, self.rank = job, rank
         self._target = job.source.load(job.part(rank), device)
         self._method = job.build(self._target, job.options) if rank == job.layout.drafter else None
@@ -102,8 +104,9 @@ class LoadedSetup:
 class LinkSets:
     """The links of one set-up by width, made when a width is first asked for."""
 
-    def __init__(self, setup: Setup, first_tag: int) -> None:
+    def __init__(self, setup: Setup, post: Post, first_tag: int) -> None:
         self.setup = setup
+        self._post = post
         self._tag = first_tag
         self._by_width: dict[int, Links] = {}
 
@@ -112,6 +115,6 @@ class LinkSets:
             setup, tag = self.setup, self._tag + TAGS_PER_SET * len(self._by_width)
             sizes = setup.sizes
             self._by_width[width] = Links(
-                setup.job, setup.rank, width, sizes.hidden, setup.vocabulary.size, sizes.like, tag
+                setup.job, setup.rank, width, sizes.hidden, setup.vocabulary.size, sizes.like, self._post, tag
             )
         return self._by_width[width]

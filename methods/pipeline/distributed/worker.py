@@ -18,7 +18,7 @@ from torch import Tensor
 
 from methods.interface import DecodeResult
 from methods.pipeline.controller import PipelineController, Verdict
-from methods.pipeline.distributed.channel import Receiver
+from methods.pipeline.distributed.channel import ByteReceiver, TensorReceiver
 from methods.pipeline.distributed.clock import COMPUTE, CONTROL, DRAFT, SEND, VERIFY, WAIT, Clock
 from methods.pipeline.distributed.job import Request
 from methods.pipeline.distributed.links import Links
@@ -115,7 +115,7 @@ class Worker:
                 sender.send(pack_verdict(first, (), None))
         else:
             assert self._links.verdict_in is not None
-            first, _ = unpack_verdict((), self._receive(self._links.verdict_in, "the first token"))
+            first, _ = unpack_verdict((), self._receive_bytes(self._links.verdict_in, "the first token"))
         blocks.flush()
         return first
 
@@ -240,7 +240,8 @@ class Worker:
     def _receive_offers(self, newest: Level) -> Offers:
         assert self._links.offers_in is not None
         self._skip_owed_offers()
-        offers = unpack_offers(newest, self._receive(self._links.offers_in, "the drafter's proposals"))
+        data = self._receive_bytes(self._links.offers_in, "the drafter's proposals")
+        offers = unpack_offers(newest, self._links.offers_each, data)
         if self._links.law_in is not None and self._decisions.drawn:
             probs = self._receive(self._links.law_in, "the drafter's law").clone()
             offers = {key: [self._with_law(row[0], probs)] for key, row in offers.items()}
@@ -277,8 +278,8 @@ class Worker:
             self.clock.lap(SEND)
         else:
             assert self._links.verdict_in is not None
-            packed = self._receive(self._links.verdict_in, "the verdict of the last stage")
-            token, child = unpack_verdict(pipeline.candidates, packed)
+            data = self._receive_bytes(self._links.verdict_in, "the verdict of the last stage")
+            token, child = unpack_verdict(pipeline.candidates, data)
         self._settle(pipeline.commit(token, child), root)
 
     def _settle(self, verdict: Verdict, root: Node) -> None:
@@ -318,7 +319,14 @@ class Worker:
                 if embedded and hidden is not None:
                     self._features[node.id][self._reads.index(0)] = hidden[0, i]
 
-    def _receive(self, receiver: Receiver, what: str) -> Tensor:
+    def _receive(self, receiver: TensorReceiver, what: str) -> Tensor:
+        self.clock.lap(CONTROL)
+        with self._progress.waiting(what):
+            message = receiver.receive()
+        self.clock.lap(WAIT)
+        return message
+
+    def _receive_bytes(self, receiver: ByteReceiver, what: str) -> bytes | memoryview:
         self.clock.lap(CONTROL)
         with self._progress.waiting(what):
             message = receiver.receive()
