@@ -32,7 +32,7 @@ class Job:
     series: bool
     draft_layers: int
     vocabulary: tuple[int, ...] | None
-    build: Callable[[Target, Any], Any]
+    build: Callable[[Target, Any], Any] | None
     options: Any
     device: str
     """"cpu", or "cuda": then each rank takes the GPU of its local rank."""

@@ -76,7 +76,7 @@ class LoadedSetup:
     """A rank with its part of the target, and the drafter where it belongs to this rank."""
 
     def __init__(self, job: Job, rank: int, device: torch.device) -> None:
-        assert job.source is not None
+        assert job.source is not None and job.build is not None
         self.job, self.rank = job, rank
         self._target = job.source.load(job.part(rank), device)
         self._method = job.build(self._target, job.options) if rank == job.layout.drafter else None
