@@ -35,6 +35,10 @@ class StageRunner:
         hidden, tapped = self._stage.forward(hidden, self.state, parents, record=True, taps=self._taps)
         return hidden, {self._taps[tap]: value for tap, value in tapped.items()}
 
+    def finish(self) -> None:
+        """Called before the outputs of ``run`` are used. Nothing to wait for: a CPU is done when
+        ``run`` returns, and a GPU's stream keeps the order."""
+
     def settle(self, seen: list[Node], kept: list[int], tree: bool) -> None:
         """Keep the ``kept`` of the newest slots (indices into ``seen``); the first is now final."""
         base = self.state.committed

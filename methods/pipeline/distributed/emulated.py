@@ -80,6 +80,7 @@ class EmulatedStage:
     def __init__(self, emulation: Emulation, rank: int, taps: list[int]) -> None:
         self._emulation, self._rank, self._taps = emulation, rank, taps
         self._random = random.Random(rank)
+        self._done = 0.0
 
     def prefill(self, hidden: Tensor) -> tuple[Tensor, Mapping[int, Tensor]]:
         return hidden, dict.fromkeys(self._taps, hidden)
@@ -88,8 +89,12 @@ class EmulatedStage:
         seconds, jitter = self._emulation.stage_s[self._rank], self._emulation.jitter
         if jitter:
             seconds = max(0.0, self._random.gauss(seconds, seconds * jitter))
-        wait(seconds + (self._emulation.hop_s if self._rank else 0.0))
+        self._done = time.perf_counter() + seconds + (self._emulation.hop_s if self._rank else 0.0)
         return hidden, dict.fromkeys(self._taps, hidden)
+
+    def finish(self) -> None:
+        """The device works by itself from ``run`` on; here the host waits for it."""
+        wait(self._done - time.perf_counter())
 
     def settle(self, seen: list[Node], kept: list[int], tree: bool) -> None:
         pass

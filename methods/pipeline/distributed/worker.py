@@ -5,7 +5,8 @@ learn the verdict, learn the proposals, let the next level enter. Ranks wait for
 each is as far ahead as its inputs allow. A stage between the first and the last need not know the
 verdict before it runs the next token: what it ran in vain is rolled back by the flush that the
 verdict then brings, before the new root can have reached it. Stage 1 and the drafter do wait,
-since a flush gives them other work at once.
+since a flush gives them other work at once. All stages start the next token before they keep the
+books of the cycle, which a device that computes by itself makes free.
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ class Worker:
         self._drafter = setup.drafter() if setup.rank == layout.drafter else None
         self._decisions = setup.decisions(request)
         self._tree = request.width > 1
+        self._runs_ahead = self._stage is not None and layout.n > 1 and not self._tree
+        """Chains only: the slots of a tree move with every verdict."""
         self._progress = progress
         self._inputs: dict[int, Tensor] = {}
         """Node id -> [1, 1, hidden] that this rank's stage runs next."""
         self._features: Features = {}
+        self._upstream: Level = ()
+        """What the stage before runs in this cycle, until it has been received."""
         self._ahead: tuple[Level, Tensor, Taps] | None = None
         """A level of the next cycle that has run already, with its outputs."""
         self._output = setup.sizes.like
@@ -159,33 +164,42 @@ class Worker:
             if newest and drafter.series:
                 offers = self._draft(pipeline, newest)
         # What the stage before ran in this cycle arrives whatever the verdict says of it.
-        upstream = work[self._number - 2] if self._number is not None and self._number > 1 else ()
-        if upstream and pipeline.verification_due and not (self._tree or self._is_last):
-            self._take(upstream)
-            self._run_ahead(upstream)
-            upstream = ()
+        self._upstream = work[self._number - 2] if self._number is not None and self._number > 1 else ()
+        if pipeline.verification_due and not self._is_last:
+            self._run_ahead_of_upstream()
         told = drafter is None and bool(newest)
         if pipeline.expansion_due:  # before the verification only if n = 1
             self._expand(pipeline, self._receive_offers(newest) if told else offers)
             told = False
+        later: tuple[Verdict, Node] | None = None
         if pipeline.verification_due:
-            self._verify(pipeline)
+            root = pipeline.root
+            verdict = self._verify(pipeline)
+            if verdict.accepted and self._runs_ahead:
+                later = verdict, root
+            else:
+                self._settle(verdict, root)
         if pipeline.expansion_due:
             self._expand(pipeline, self._receive_offers(newest) if told else offers)
             told = False
+        if later is not None:
+            self._settle(*later)
         self._owed += told
-        if upstream:
-            self._take(upstream)
+        if self._upstream:
+            self._take_upstream()
             self._forget_inputs(pipeline)
         pipeline.end_cycle(self.clock.end_cycle())
         self._progress.step()
 
     def _run_stage(self, level: Level) -> None:
+        assert self._stage is not None
         if self._ahead is not None:
             _, out, taps = self._ahead
             self._ahead = None
         else:
             out, taps = self._forward(level)
+        self._stage.finish()
+        self.clock.lap(COMPUTE)
         if self._links.hidden_out is not None:
             self._links.hidden_out.send(out[0])
         if self._links.taps_out is not None:
@@ -204,11 +218,20 @@ class Worker:
         return out, taps
 
     def _run_ahead(self, level: Level) -> None:
+        """Start a level of the next cycle now; the books of this cycle are kept meanwhile."""
         self._ahead = level, *self._forward(level)
 
-    def _take(self, level: Level) -> None:
-        """Receive what the stage before made of ``level``."""
+    def _run_ahead_of_upstream(self) -> None:
+        """Start the next token before the verdict, or what follows from it, is known here."""
+        if self._upstream and self._runs_ahead:
+            level = self._upstream
+            self._take_upstream()
+            self._run_ahead(level)
+
+    def _take_upstream(self) -> None:
+        """Receive what the stage before made of its level."""
         assert self._links.hidden_in is not None
+        level, self._upstream = self._upstream, ()
         rows = self._receive(self._links.hidden_in, f"hidden states from stage {(self._number or 0) - 1}")
         for i, node in enumerate(level):
             self._inputs[node.id] = rows[None, i : i + 1].clone()
@@ -267,8 +290,7 @@ class Worker:
             for i, node in enumerate(level):
                 self._features[node.id][row] = value[i]
 
-    def _verify(self, pipeline: PipelineController) -> None:
-        root = pipeline.root
+    def _verify(self, pipeline: PipelineController) -> Verdict:
         if self._is_last:
             token, child = self._decisions.verify(pipeline, self._setup.logits(self._output)[0, -1])
             self.clock.lap(VERIFY)
@@ -276,11 +298,13 @@ class Worker:
             for sender in self._links.verdict_out:
                 sender.send(packed)
             self.clock.lap(SEND)
+            if child is not None:
+                self._run_ahead_of_upstream()
         else:
             assert self._links.verdict_in is not None
             data = self._receive_bytes(self._links.verdict_in, "the verdict of the last stage")
             token, child = unpack_verdict(pipeline.candidates, data)
-        self._settle(pipeline.commit(token, child), root)
+        return pipeline.commit(token, child)
 
     def _settle(self, verdict: Verdict, root: Node) -> None:
         if self._stage is not None and self._number is not None:
@@ -297,12 +321,19 @@ class Worker:
                 self._features.pop(node.id, None)
         if verdict.flushed:
             self._enter((verdict.root,))
+            self._start_first((verdict.root,))
 
     def _expand(self, pipeline: PipelineController, offers: Offers) -> None:
         pipeline.expand(offers)
         level = pipeline.in_flight[-1]
         if level[0].entered == pipeline.cycle + 1:
             self._enter(level)
+            self._start_first(level)
+
+    def _start_first(self, level: Level) -> None:
+        """On stage 1, a level that enters in the next cycle can run as soon as it is known."""
+        if self._is_first and self._runs_ahead:
+            self._run_ahead(level)
 
     def _enter(self, level: Level) -> None:
         """Prepare tokens that enter stage 1 in the next cycle."""
