@@ -14,8 +14,9 @@ from methods.errors import UsageError
 
 FLAGS = """
 --benchmark --checkpoint --data-dir --draft-layers --dtype --execute-code --help --layout --m
---max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts --proposal --repeats
---results --runtime --schedule --seed --target --temperature --template --top-k --top-p --turns --untrained --warmup --width
+--max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts --proposal
+--repeats --results --runtime --schedule --seed --target --temperature --template --top-k --top-p --turns
+--untrained --warmup --width
 """
 
 
