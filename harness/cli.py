@@ -15,6 +15,7 @@ from methods.errors import UsageError
 BENCHMARKS = ("mt_bench", "gsm8k", "humaneval")
 DEFAULT_PRESET = "smollm2-135m"
 Turns = Literal["first", "all"]
+Mode = Literal["decode", "replay"]
 Dtype = Literal["float32", "bfloat16"]
 
 METHOD_FLAGS = (
@@ -40,6 +41,7 @@ class RunRequest:
     """
 
     method: str
+    mode: Mode
     preset: str | None
     target: str | None
     options: dict[str, str]
@@ -78,6 +80,12 @@ def parser() -> argparse.ArgumentParser:
     )
     what = p.add_argument_group("what to run")
     what.add_argument("--method", metavar="NAME", default="autoregressive", help="decoding method")
+    what.add_argument(
+        "--mode",
+        choices=get_args(Mode),
+        default="decode",
+        help="decode measures; replay computes the trace from AR's output, without times",
+    )
     what.add_argument("--preset", metavar="NAME", help=f"target preset; {DEFAULT_PRESET} without --target")
     what.add_argument("--target", metavar="ID|PATH", help="target model by hub id or path")
     what.add_argument("--dtype", choices=get_args(Dtype), help="the preset's by default, else float32")
@@ -147,6 +155,7 @@ def parse(argv: Sequence[str]) -> RunRequest:
         raise UsageError("the width is given by --width, not by --option")
     return RunRequest(
         method=args.method,
+        mode=args.mode,
         preset=args.preset or (None if args.target else DEFAULT_PRESET),
         target=args.target,
         options={**given, **pairs},

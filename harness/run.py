@@ -11,7 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from harness import replay
 from harness.cli import parse
+from harness.judge_answers import write_judge_answers
 from harness.manifest import write_json
 from harness.plan import make_plan
 from harness.runner import run
@@ -42,9 +44,10 @@ def execute(argv: Sequence[str]) -> int:
 
         serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
     plan = make_plan(request)
-    outcome = run(plan, argv)
+    outcome = replay.run([plan], argv)[0] if request.mode == "replay" else run(plan, argv)
     result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)
     write_json(plan.directory / SUMMARY, result)
+    write_judge_answers(plan.directory, outcome.records)
     print(table(result["results"]))
     print(f"records: {plan.directory}")
     print(json.dumps(brief(result), allow_nan=False), flush=True)

@@ -47,7 +47,7 @@ class NgramSession(DraftSession):
             start = self._after.get(tuple(self._history[-size:])) if size <= len(self._history) else None
             if start is not None:
                 tokens = self._history[start : start + min(self._m, budget)]
-                return Draft(tokens, range(-1, len(tokens) - 1))
+                return Draft.chain(tokens)
         return Draft()
 
 

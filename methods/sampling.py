@@ -11,8 +11,9 @@ from methods.interface import SamplingParams
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     """The law a token is drawn from, float32, same shape as ``logits`` [..., vocab].
 
-    Order of the filters as in transformers: temperature, top-k, top-p. A token tied with the k-th
-    largest stays; at temperature 0 all mass is on the first largest logit.
+    The filters and their order are those of transformers: temperature, top-k, top-p. Tokens tied
+    with the k-th largest all stay; of tokens tied where the mass reaches top-p, the last ones do. At
+    temperature 0 all mass is on the first largest logit.
     """
     scores = logits.float()
     if params.greedy:
@@ -22,10 +23,9 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
         kth = scores.topk(params.top_k, dim=-1).values[..., -1:]
         scores = scores.masked_fill(scores < kth, -torch.inf)
     if params.top_p < 1.0:
-        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
-        mass = ordered.softmax(-1).cumsum(-1)
-        # The token that carries the mass past top_p is kept, so at least one always is.
-        drop = (mass - ordered.softmax(-1)) >= params.top_p
+        ordered, order = scores.sort(dim=-1, stable=True)  # ascending, as transformers does it
+        drop = ordered.softmax(-1).cumsum(-1) <= 1 - params.top_p
+        drop[..., -1] = False
         scores = scores.masked_fill(torch.zeros_like(drop).scatter(-1, order, drop), -torch.inf)
     return scores.softmax(-1)
 

@@ -58,6 +58,22 @@ class DraftLaw:
         return int(self.vocabulary.ids[self.index])
 
 
+def draw_without_replacement(
+    probs: Tensor, count: int, vocabulary: DraftVocabulary, draws: Draws
+) -> list[DraftLaw]:
+    """Up to ``count`` distinct tokens from ``probs`` [size], each with the law it was drawn from:
+    the first's without the tokens before it. Fewer where the law has fewer tokens."""
+    laws = [DraftLaw.of(probs, vocabulary, draws)]
+    while len(laws) < count:
+        rest = laws[-1].probs.clone()
+        rest[laws[-1].index] = 0
+        mass = float(rest.sum())
+        if mass <= 0:
+            break
+        laws.append(DraftLaw.of(rest / mass, vocabulary, draws))
+    return laws
+
+
 def accept_drawn(p: Tensor, law: DraftLaw, draws: Draws) -> tuple[bool, int]:
     """Leviathan et al. 2023, Algorithm 1, for one token: (accepted, the token to emit)."""
     chosen, token = accept_one_of(p, [law], draws)
@@ -96,8 +112,24 @@ class Draft:
     laws: Sequence[DraftLaw] | None = None
     layers: float = 0.0
 
+    def __post_init__(self) -> None:
+        if len(self.parents) != len(self.tokens) or (
+            self.laws is not None and len(self.laws) != len(self.tokens)
+        ):
+            raise ValueError("a draft needs one parent, and one law if it has laws, for every token")
+        if not all(-1 <= parent < i for i, parent in enumerate(self.parents)):
+            raise ValueError(f"draft parents {list(self.parents)} do not come before their children")
+
+    @classmethod
+    def chain(
+        cls, tokens: Sequence[int], laws: Sequence[DraftLaw] | None = None, layers: float = 0.0
+    ) -> Draft:
+        """``tokens`` one behind the other."""
+        return cls(tokens, range(-1, len(tokens) - 1), laws, layers)
+
     @property
     def is_chain(self) -> bool:
+        """Whether each token follows the one before it; true of an empty draft."""
         return all(parent == i - 1 for i, parent in enumerate(self.parents))
 
     def children(self) -> list[list[int]]:
@@ -127,22 +159,42 @@ def verify(draft: Draft, logits: Tensor, sampling: SamplingParams, draws: Draws,
     position of the token after the root.
     """
     children = draft.children()
-    drawn = draft.laws is not None and not sampling.greedy
-    best = logits.argmax(-1).tolist() if sampling.greedy else []
-    node, path = -1, []
+    laws = None if sampling.greedy else draft.laws
+    best = logits.argmax(-1).tolist() if sampling.greedy else None
+    node = -1
+    path: list[int] = []
     while True:
-        below = children[node + 1]
+        row, below = node + 1, children[node + 1]
         child: int | None
-        if drawn and below and draft.laws is not None:
-            p = probabilities(logits[node + 1], sampling)
-            chosen, token = accept_one_of(p, [draft.laws[i] for i in below], draws)
+        if laws is not None and below:
+            p = probabilities(logits[row], sampling)
+            chosen, token = accept_one_of(p, [laws[i] for i in below], draws)
             child = None if chosen is None else below[chosen]
         else:
+            # All argmaxes cross to the host at once; sampled rows only as far as the walk gets.
             token = (
-                best[node + 1] if best else target_token(logits[node + 1], sampling, draws, index + len(path))
+                best[row]
+                if best is not None
+                else target_token(logits[row], sampling, draws, index + len(path))
             )
             child = next((i for i in below if draft.tokens[i] == token), None)
         if child is None:
             return Verified(path, token, len(path) + bool(below))
         path.append(child)
         node = child
+
+
+def follow(draft: Draft, truth: Sequence[int]) -> Verified:
+    """Walk a draft with the target's tokens behind the root, as far as they are known, instead of
+    its laws: right for greedy decoding and for point-mass proposals. ``token`` is -1 where the path
+    reaches the end of ``truth``."""
+    children = draft.children()
+    node = -1
+    path: list[int] = []
+    for token in truth:
+        child = next((i for i in children[node + 1] if draft.tokens[i] == token), None)
+        if child is None:
+            return Verified(path, token, len(path) + bool(children[node + 1]))
+        path.append(child)
+        node = child
+    return Verified(path, -1, len(path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from methods.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _SUFFIX = ".toml"
 

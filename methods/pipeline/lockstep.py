@@ -28,8 +28,9 @@ class Lockstep:
     """One decode call of a pipeline, all stages in this process.
 
     ``decode`` is ``begin`` and then ``cycle`` until the pipeline has finished; a caller that wants
-    to look at ``states`` between cycles makes these calls itself. ``tree`` keeps the tokens in
-    flight as a draft tree even where ``width`` 1 makes it a chain (default: only if it may branch).
+    to look at ``states`` and ``verified`` between cycles makes these calls itself. ``tree`` keeps
+    the tokens in flight as a draft tree even where ``width`` 1 makes it a chain (default: only if
+    it may branch).
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Lockstep:
         self._stages = [StageRunner(target, first, last, drafter.reads) for first, last in bounds]
         self._hidden: dict[int, Tensor] = {}
         self._features: Features = {}
+        self.verified: Tensor | None = None
+        """The target's logits [vocab] that decided the newest committed token."""
 
     @property
     def states(self) -> list[State]:
@@ -82,11 +85,11 @@ class Lockstep:
         """Prefill; the target's first token is committed and ready to enter stage 1."""
         self._target.check_prompt(prompt_ids)
         transcript = Transcript(self._target.room(prompt_ids, max_new_tokens), stop_ids)
-        last = self._prefill(prompt_ids)
+        self.verified = self._target.logits(self._prefill(prompt_ids))[0, -1]
         pipeline = PipelineController(
             len(self._stages),
             len(prompt_ids),
-            self._decisions.first(self._target.logits(last)[0, -1]),
+            self._decisions.first(self.verified),
             transcript,
             self._width,
             max(self._stage_layers),
@@ -150,7 +153,7 @@ class Lockstep:
     def _verify(self, pipeline: PipelineController) -> None:
         """Commit the target's token after the root, which has left the last stage."""
         root = pipeline.root
-        logits = self._target.logits(self._hidden[root.id])[0, -1]
+        logits = self.verified = self._target.logits(self._hidden[root.id])[0, -1]
         token, child = self._decisions.verify(pipeline, logits)
         self._settle(pipeline, pipeline.commit(token, child), root)
 

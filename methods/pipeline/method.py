@@ -13,8 +13,10 @@ from methods.interface import DecodeResult, DecodingMethod, SamplingParams
 from methods.pipeline.distributed.client import Distributed
 from methods.pipeline.distributed.layout import Layout
 from methods.pipeline.distributed.rendezvous import check_world
-from methods.pipeline.drafter import Drafter
+from methods.pipeline.drafter import Drafter, critical_layers
 from methods.pipeline.lockstep import Lockstep
+from methods.pipeline.replay import DraftLogits, replay_chain
+from methods.replay import KnownOutput, Replayed
 from methods.target.partition import check_stage_layers, split_layers
 from methods.target.target import Target
 from methods.verification import proposal_rule
@@ -51,7 +53,7 @@ class PipelineMethod(DecodingMethod):
 
     Options = PipelineOptions
 
-    def __init__(self, target: Target, options: Any) -> None:
+    def __init__(self, target: Target, options: PipelineOptions) -> None:
         super().__init__(target, options)
         if options.width < 1:
             raise UsageError(f"width must be >= 1, got {options.width}")
@@ -71,6 +73,31 @@ class PipelineMethod(DecodingMethod):
     def drafter(self) -> Drafter:
         """A drafter for one sequence."""
 
+    def lockstep(self, sampling: SamplingParams) -> Lockstep:
+        """One decode call, not begun."""
+        return Lockstep(
+            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
+        )
+
+    @abstractmethod
+    def draft_logits(self, known: KnownOutput) -> DraftLogits:
+        """The drafter's answers along a known output."""
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        return self.options.width == 1
+
+    def replay(self, known: KnownOutput) -> Replayed:
+        drafter = self.drafter()
+        return replay_chain(
+            known,
+            self.options.n,
+            self.draft_logits(known),
+            drafter.vocabulary,
+            self.rule == "sampled",
+            max(self.stage_layers),
+            critical_layers(drafter, self.stage_layers),
+        )
+
     @cached_property
     def distributed(self) -> Distributed:
         """The ranks' side of this method, if its ``runtime`` is distributed."""
@@ -88,10 +115,7 @@ class PipelineMethod(DecodingMethod):
             return self.distributed.decode(
                 prompt_ids, sampling, max_new_tokens, stop_ids, self.rule, self.options.width
             )
-        run = Lockstep(
-            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
-        )
-        return run.decode(prompt_ids, max_new_tokens, stop_ids)
+        return self.lockstep(sampling).decode(prompt_ids, max_new_tokens, stop_ids)
 
     def describe(self) -> dict[str, Any]:
         about = {

@@ -21,8 +21,9 @@ class PpsdDrafter:
         self._head = head
         self._session = head.session()
         self._completed: list[Tensor] = []
-        self.reads = (head.config.exit_layers,)
-        self.layers = len(head.layers)
+        self.reads: tuple[int, ...] = (head.config.exit_layers,)
+        # An MLP is most of a decoder layer's work, and a cost must not be understated.
+        self.layers = 0 if head.config.head_class == "linear" else 1
         self.vocabulary = head.vocabulary
         self._tree = False
 

@@ -7,9 +7,13 @@ from typing import Any
 
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.pipeline.method import PipelineMethod, PipelineOptions
+from methods.pipeline.replay import DraftLogits
 from methods.ppsd import checkpoint
 from methods.ppsd.drafter import PpsdDrafter
+from methods.ppsd.exit_head import HeadClass
+from methods.ppsd.replay import PpsdReplay
 from methods.registry import register
+from methods.replay import KnownOutput
 from methods.target.target import Target
 
 
@@ -17,7 +21,7 @@ from methods.target.target import Target
 class PpsdOptions(PipelineOptions):
     """``head_class`` of the exit head: layer (default), mlp or linear."""
 
-    head_class: str | None = None
+    head_class: HeadClass | None = None
 
 
 @register("ppsd")
@@ -29,7 +33,7 @@ class Ppsd(PipelineMethod):
     def __init__(self, target: Target, options: PpsdOptions) -> None:
         super().__init__(target, options)
         self._about: dict[str, Any] = {}
-        if options.untrained:
+        if options.checkpoint is None:
             head = checkpoint.untrained(
                 target.shape,
                 self.stage_layers[0],
@@ -55,6 +59,10 @@ class Ppsd(PipelineMethod):
 
     def drafter(self) -> PpsdDrafter:
         return PpsdDrafter(self.head)
+
+    def draft_logits(self, known: KnownOutput) -> DraftLogits:
+        features = known.features(self.drafter().reads)[:, 0]
+        return PpsdReplay(self.head, features, len(known.prompt_ids)).logits
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), **self._about, "head_class": self.head.config.head_class}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from methods.errors import UsageError
 from methods.target.embedded import SMOLLM2
 from methods.target.files import HUB_NAMES, hashes, locate
 from methods.target.parts import DirectorySource
+from methods.target.quiet import no_progress_bars
 from methods.target.target import Target
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-log = logging.getLogger(__name__)
 
 
 def load_target(
@@ -36,6 +34,17 @@ def load_target(
     return Target(model.to(place), tokenizer, name, identity, source)
 
 
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a target alone; names and errors as for ``load_target``."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(locate(name))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UsageError(f"the tokenizer of target {name!r} cannot be loaded: {reason}") from error
+
+
 def _device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -43,11 +52,8 @@ def _device(device: str) -> torch.device:
         place = torch.device(device)
     except RuntimeError:
         place = None
-    if (
-        place is None
-        or place.type not in ("cpu", "cuda")
-        or (place.type == "cuda" and not torch.cuda.is_available())
-    ):
+    usable = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    if place is None or place.type not in usable:
         raise UsageError(f"device {device!r} is not available; allowed: auto, cpu" + _gpus())
     return place
 
@@ -58,14 +64,13 @@ def _gpus() -> str:
 
 def _read(name: str, dtype: torch.dtype, trust: bool) -> tuple[Any, Any, Path]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging as transformers_logging
 
-    transformers_logging.disable_progress_bar()
     try:
-        location = locate(name)
-        model = AutoModelForCausalLM.from_pretrained(
-            location, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust
-        )
+        location = locate(name)  # a download keeps its bar: it can take minutes
+        with no_progress_bars():
+            model = AutoModelForCausalLM.from_pretrained(
+                location, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust
+            )
         tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=trust)
     except Exception as error:  # transformers, hub and file errors share no base class
         reason = " ".join(str(error).split())[:300] or type(error).__name__

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from methods.errors import UsageError
@@ -44,7 +44,7 @@ class Target:
 
     def __init__(
         self,
-        hf: nn.Module,
+        hf: Any,
         tokenizer: Any = None,
         name: str = "in-memory",
         hashes: dict[str, str] | None = None,
@@ -126,7 +126,7 @@ class Target:
                 f"the prompt has {len(prompt_ids)} tokens; {self.name} has a context of {self.context}, "
                 f"so at most {self.context - 1} are allowed"
             )
-        if not (0 <= min(prompt_ids) and max(prompt_ids) < self.vocab_size):
+        if not (min(prompt_ids) >= 0 and max(prompt_ids) < self.vocab_size):
             raise UsageError(
                 f"a prompt token is outside the vocabulary of {self.name} (0..{self.vocab_size - 1})"
             )

@@ -64,11 +64,20 @@ def _model(family: str, layers: int, vocab: int) -> Any:
     import transformers as hf  # which imports a family when its name is first used
 
     common: dict[str, Any] = {
-        "vocab_size": vocab, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": layers,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512,
-        "initializer_range": 0.07 if family == "hybrid" else 0.2, "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None,
+        "vocab_size": vocab,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 512,
+        "initializer_range": 0.07 if family == "hybrid" else 0.2,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
         "pad_token_id": None,
-    }  # fmt: skip
+    }
     if family == "llama":
         return hf.LlamaForCausalLM(hf.LlamaConfig(**common))
     if family == "sliding":
@@ -76,24 +85,27 @@ def _model(family: str, layers: int, vocab: int) -> Any:
     if family == "qwen3":
         return hf.Qwen3ForCausalLM(hf.Qwen3Config(**common))
     if family == "moe":
-        moe = {
-            "num_experts": 4,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 16,
-            "norm_topk_prob": True,
-        }
-        return hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**common, **moe))
-    linear = {
-        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
-        "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4,
-    }  # fmt: skip
-    rope = {
+        return hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**common, **_MOE))
+    kinds = ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(layers)]
+    return hf.Qwen3_5ForCausalLM(hf.Qwen3_5TextConfig(**common, **_HYBRID, layer_types=kinds))
+
+
+_MOE: dict[str, Any] = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "norm_topk_prob": True,
+}
+_HYBRID: dict[str, Any] = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4,
+    "rope_parameters": {
         "rope_theta": 10000.0,
         "rope_type": "default",
         "partial_rotary_factor": 0.5,
         "mrope_section": [1, 1, 0],
-    }
-    kinds = ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(layers)]
-    return hf.Qwen3_5ForCausalLM(
-        hf.Qwen3_5TextConfig(**common, **linear, rope_parameters=rope, layer_types=kinds)
-    )
+    },
+}

@@ -1,0 +1,173 @@
+"""The checks that any decoding method can be put to, through the one contract it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from methods.checking.laws import Fit, block_counts, fit, joint_law
+from methods.checking.table_target import TableTarget
+from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+
+GREEDY = SamplingParams()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check: ``cases`` looked at, and the first ``fault``, None if there is none."""
+
+    check: str
+    cases: int
+    fault: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.fault is None
+
+
+def identity(
+    method: DecodingMethod,
+    reference: DecodingMethod,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    sampling: SamplingParams = GREEDY,
+) -> Finding:
+    """C1: the tokens of ``reference``. At T > 0 only for methods that draw the target's own token
+    and compare (point-mass proposals), since those share ``Draws.target``."""
+
+    def faults() -> Iterator[str | None]:
+        for prompt in prompts:
+            expected = reference.decode(prompt, sampling, max_new_tokens).tokens
+            result = method.decode(prompt, sampling, max_new_tokens)
+            yield _difference(result, expected) or trace_fault(result)
+
+    return _finding("identity", faults())
+
+
+def caps(
+    method: DecodingMethod,
+    reference: DecodingMethod,
+    prompt: Sequence[int],
+    limits: Sequence[int],
+    sampling: SamplingParams = GREEDY,
+) -> Finding:
+    """C8: with every cap of ``limits``, as many of the reference's tokens and no more."""
+    longest = reference.decode(prompt, sampling, max(limits)).tokens
+
+    def faults() -> Iterator[str | None]:
+        for limit in limits:
+            result = method.decode(prompt, sampling, limit)
+            fault = _difference(result, longest[:limit]) or trace_fault(result)
+            if fault is None and result.finish_reason != "length":
+                fault = f"finish reason {result.finish_reason!r}, not 'length'"
+            yield fault and f"cap {limit}: {fault}"
+
+    return _finding("caps", faults())
+
+
+def stops(
+    method: DecodingMethod,
+    reference: DecodingMethod,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    sampling: SamplingParams = GREEDY,
+) -> Finding:
+    """C7: the output ends with the first stop id, whichever token of it is declared one; also in a
+    list of two, of which the later is not reached."""
+    output = reference.decode(prompt, sampling, max_new_tokens).tokens
+
+    def faults() -> Iterator[str | None]:
+        for stop_ids in [(token,) for token in output] + list(zip(output[1:], output, strict=False)):
+            expected = output[: 1 + min(output.index(token) for token in stop_ids)]
+            result = method.decode(prompt, sampling, max_new_tokens, stop_ids)
+            fault = _difference(result, expected) or trace_fault(result)
+            if fault is None and result.finish_reason != "stop":
+                fault = f"finish reason {result.finish_reason!r}, not 'stop'"
+            yield fault and f"stop ids {stop_ids}: {fault}"
+
+    return _finding("stops", faults())
+
+
+def repeats(method: DecodingMethod, prompt: Sequence[int], max_new_tokens: int, seeds: int) -> Finding:
+    """C12 and the second half of C11, on a target whose law is not peaked: at T = 1 the same seed
+    gives the same tokens twice, and different seeds give different ones."""
+    outputs = set()
+
+    def faults() -> Iterator[str | None]:
+        for seed in range(seeds):
+            sampling = SamplingParams(temperature=1.0, seed=seed)
+            first, second = (method.decode(prompt, sampling, max_new_tokens).tokens for _ in range(2))
+            outputs.add(tuple(first))
+            yield None if first == second else f"seed {seed}: {first} and then {second}"
+        yield None if len(outputs) > 1 else f"all {seeds} seeds give {first}"
+
+    return _finding("repeats", faults())
+
+
+def law(
+    method: DecodingMethod,
+    target: TableTarget,
+    sampling: SamplingParams,
+    draws: int,
+    blocks_per_call: int = 40,
+) -> Fit:
+    """C9: the joint law of a block of tokens over at least ``draws`` blocks, the first of every call
+    and later ones; the calls have seeds ``sampling.seed`` onwards."""
+    table = target.table
+    prompt = [token % table.vocab for token in range(table.period)]
+    calls = -(-draws // blocks_per_call)
+    outputs = (
+        method.decode(prompt, replace(sampling, seed=sampling.seed + call), blocks_per_call * table.period)
+        for call in range(calls)
+    )
+    return fit(
+        block_counts((result.tokens for result in outputs), table),
+        joint_law(table, sampling, target.logits_dtype),
+    )
+
+
+def trace_fault(result: DecodeResult) -> str | None:
+    """C6 for any method: the steps account for the tokens."""
+    decoded = max(0, len(result.tokens) - 1)
+    emitted = sum(step.emitted for step in result.steps)
+    if emitted != decoded:
+        return f"the steps emitted {emitted} tokens of {decoded}"
+    for number, step in enumerate(result.steps, 1):
+        if not 0 <= step.accepted <= min(step.drafted, step.depth) or step.emitted < 0:
+            return f"step {number} is impossible: {step}"
+        if step.target_layers < 0 or step.draft_layers < 0:
+            return f"step {number} has negative cost: {step}"
+    return None
+
+
+def chain_fault(result: DecodeResult, n: int) -> str | None:
+    """C6 for a pipeline of ``n`` stages at W = 1: cycles = N + (n - 1) * fills, N the decoded tokens
+    and fills = 1 + the rejections that do not end the run."""
+    if fault := trace_fault(result):
+        return fault
+    decoded = max(0, len(result.tokens) - 1)
+    rejected = [step.depth > step.accepted for step in result.steps]
+    fills = int(decoded > 0) + sum(rejected[:-1])
+    expected = decoded + (n - 1) * fills
+    if len(result.steps) != expected:
+        return f"{len(result.steps)} cycles, not N + (n - 1) * fills = {decoded} + {n - 1} * {fills}"
+    return None
+
+
+def _difference(result: DecodeResult, expected: Sequence[int]) -> str | None:
+    if result.tokens == list(expected):
+        return None
+    pairs = enumerate(zip(result.tokens, expected, strict=False))
+    place = next((i for i, (a, b) in pairs if a != b), min(len(result.tokens), len(expected)))
+    return (
+        f"token {place} differs: {result.tokens[place : place + 3]} for {list(expected[place : place + 3])}"
+    )
+
+
+def _finding(check: str, faults: Iterator[str | None]) -> Finding:
+    cases = 0
+    for fault in faults:
+        cases += 1
+        if fault is not None:
+            return Finding(check, cases, fault)
+    return Finding(check, cases)

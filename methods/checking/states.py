@@ -1,0 +1,96 @@
+"""Whether the states of a pipeline are those of a fresh prefill, after every verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from methods.pipeline.controller import PipelineController
+from methods.pipeline.lockstep import Lockstep
+from methods.target.state import State
+from methods.target.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """The output of a watched run, its number of ``verifications``, and the largest differences from
+    fresh passes over the same tokens: of the ``logits`` that decided each token, and of everything
+    the stages remember (``memory``; inf if a stage remembers too many or too few tokens).
+
+    Differences are absolute up to a magnitude of 1 and relative to a tensor's largest value above.
+    """
+
+    tokens: list[int]
+    verifications: int
+    logits: float
+    memory: float
+
+
+@torch.no_grad()
+def watch_states(
+    run: Lockstep,
+    target: Target,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    stop_ids: Sequence[int] = (),
+) -> StateReport:
+    """Decode with ``run`` and compare it with fresh passes after every verification.
+
+    The committed tokens go through one prefill, as in no pipeline; the nodes in flight are then
+    appended in one call, in the order in which stage 1 ran them.
+    """
+    pipeline = run.begin(prompt_ids, max_new_tokens, stop_ids)
+    layers = [len(state.caches) for state in run.states]
+    verifications, logits, memory = 0, 0.0, 0.0
+    while not pipeline.finished:
+        run.cycle(pipeline)
+        if not pipeline.steps[-1].emitted:
+            continue
+        verifications += 1
+        committed = [*prompt_ids, *pipeline.transcript.tokens[:-1]]
+        fresh, law = _fresh(target, layers, committed, pipeline)
+        assert run.verified is not None
+        logits = max(logits, _distance(run.verified, law))
+        for stage, (mine, theirs) in enumerate(zip(run.states, fresh, strict=True), 1):
+            seen = sum(len(level) for level in pipeline.in_flight if pipeline.depth(level[0]) >= stage)
+            memory = max(memory, _difference(mine, theirs, len(committed), seen))
+    return StateReport(pipeline.transcript.tokens, verifications, logits, memory)
+
+
+def _fresh(
+    target: Target, layers: Sequence[int], committed: Sequence[int], pipeline: PipelineController
+) -> tuple[list[State], Tensor]:
+    """States of new stages after the committed tokens and all nodes in flight, and the target's
+    logits behind the committed tokens."""
+    nodes = [node for level in pipeline.in_flight for node in level]
+    slots = {node: slot for slot, node in enumerate(nodes, len(committed))}
+    parents = [len(committed) - 1 if node.parent is None else slots[node.parent] for node in nodes]
+    prefix, flight = target.embed(committed), target.embed([node.token for node in nodes])
+    states, first = [], 0
+    for count in layers:
+        stage = target.stage(first, first + count)
+        states.append(stage.new_state())
+        prefix, _ = stage.forward(prefix, states[-1])
+        flight, _ = stage.forward(flight, states[-1], parents, record=True)
+        first += count
+    return states, target.logits(prefix[:, -1:])[0, -1]
+
+
+def _difference(mine: State, theirs: State, committed: int, in_flight: int) -> float:
+    """Over the committed tokens and each of the ``in_flight`` nodes behind them."""
+    if (mine.committed, mine.length) != (committed, committed + in_flight):
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(mine.caches, theirs.caches, strict=True):
+        for length in range(committed, committed + in_flight + 1):
+            for x, y in zip(a.contents(length), b.contents(length), strict=True):
+                worst = max(worst, _distance(x, y))
+    return worst
+
+
+def _distance(mine: Tensor, theirs: Tensor) -> float:
+    scale = max(1.0, float(theirs.abs().max()))
+    return float((mine.float() - theirs.float()).abs().max()) / scale
