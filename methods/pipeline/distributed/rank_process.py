@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -87,6 +88,7 @@ def run_rank(
     """Everything a rank does; ``sockets`` may lead to some of the others. Never returns: the process
     ends with 0 when told to stop, else 1."""
     torch.set_num_threads(threads)
+    gc.freeze()  # or the collector walks everything that was imported, in the middle of some cycle
     progress = Progress()
     code = 1
     try:
