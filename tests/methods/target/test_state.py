@@ -143,7 +143,9 @@ def test_a_recurrent_state_that_is_not_rolled_back_is_noticed(
         test_rollback_grid(hybrid, accepted=2)
 
 
-def test_a_mask_that_leaks_between_branches_is_noticed(llama: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_that_leaks_between_branches_is_noticed(
+    llama: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Seeded fault: every tree node sees all nodes before it."""
     tree_block = State._tree_block
 
