@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
+from methods.replay import KnownOutput, Replayed
 from methods.sampling import Draws, target_token
 from methods.target.state import State
 from methods.transcript import Transcript
-from methods.verification import Draft, Verified, verify
+from methods.verification import Draft, Verified, follow, verify
 
 
 class DraftSession(ABC):
@@ -125,6 +126,31 @@ class RoundMethod(DecodingMethod):
             nodes=(1 + len(draft.tokens),),
             phases=phases,
         )
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        return True
+
+    @torch.no_grad()
+    def replay(self, known: KnownOutput) -> Replayed:
+        """The rounds as ``decode`` makes them, with the drafts themselves but without the target:
+        the known output says what it would have answered."""
+        output, start = known.output_ids, len(known.prompt_ids)
+        session = self.session(known.sampling, Draws(known.sampling.seed))
+        features = known.features(self.reads) if self.reads else torch.empty(start + known.decoded, 0)
+        done, steps = min(1, len(output)), []
+        if known.decoded:
+            session.observe([*known.prompt_ids, output[0]], features[:start])
+        while done < len(output):
+            draft = session.propose(known.cap - done - 1)
+            verified = follow(draft, output[done:])
+            kept = len(verified.path)
+            emitted = min(kept + 1, len(output) - done)
+            steps.append(self._step(draft, verified, emitted, {}))
+            if done + emitted < len(output):
+                rows = features[start + done - 1 : start + done + kept]
+                session.observe(output[done : done + emitted], rows)
+            done += emitted
+        return Replayed(steps)
 
     def _rows(self, taps: dict[int, Tensor], rows: Sequence[int] | slice = slice(None)) -> Tensor:
         """The taps of ``rows`` as [rows, reads, hidden]; empty if nothing is read."""

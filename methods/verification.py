@@ -50,7 +50,7 @@ class DraftLaw:
     @classmethod
     def of(cls, probs: Tensor, vocabulary: DraftVocabulary, draws: Draws) -> DraftLaw:
         """Draw from ``probs`` [size]."""
-        return cls(probs, vocabulary, pick(probs, draws.fresh()))
+        return cls(probs, vocabulary, pick(probs, draws.draft()))
 
     @property
     def token(self) -> int:
@@ -89,13 +89,13 @@ def accept_one_of(p: Tensor, laws: Sequence[DraftLaw], draws: Draws) -> tuple[in
     token follows the original p exactly (Leviathan et al. 2023; Miao et al. 2024, SpecInfer).
     """
     for i, law in enumerate(laws):
-        if draws.fresh() * float(law.probs[law.index]) < float(p[law.token]):
+        if draws.acceptance() * float(law.probs[law.index]) < float(p[law.token]):
             return i, law.token
         residual = (p - law.vocabulary.scatter(law.probs)).clamp(min=0)
         mass = float(residual.sum())
         # p == q up to rounding: a rejection then has probability ~0 and any draw from p is right.
         p = residual / mass if mass > 0 else p
-    return None, pick(p, draws.fresh())
+    return None, pick(p, draws.acceptance())
 
 
 @dataclass(frozen=True)
@@ -182,3 +182,19 @@ def verify(draft: Draft, logits: Tensor, sampling: SamplingParams, draws: Draws,
             return Verified(path, token, len(path) + bool(below))
         path.append(child)
         node = child
+
+
+def follow(draft: Draft, truth: Sequence[int]) -> Verified:
+    """Walk a draft with the target's tokens behind the root, as far as they are known, instead of
+    its laws: right for greedy decoding and for point-mass proposals. ``token`` is -1 where the path
+    reaches the end of ``truth``."""
+    children = draft.children()
+    node = -1
+    path: list[int] = []
+    for token in truth:
+        child = next((i for i in children[node + 1] if draft.tokens[i] == token), None)
+        if child is None:
+            return Verified(path, token, len(path) + bool(children[node + 1]))
+        path.append(child)
+        node = child
+    return Verified(path, -1, len(path))

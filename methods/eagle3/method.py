@@ -12,9 +12,11 @@ from methods.drafting.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.drafting import Eagle3Drafter, Shape
 from methods.eagle3.head import Eagle3Head
+from methods.eagle3.replay import chain_table, replay_chain
 from methods.errors import UsageError
 from methods.interface import SamplingParams
 from methods.registry import register
+from methods.replay import KnownOutput, Replayed
 from methods.rounds import RoundMethod
 from methods.sampling import Draws
 from methods.target.target import Target
@@ -68,6 +70,16 @@ class Eagle3(RoundMethod):
 
     def session(self, sampling: SamplingParams, draws: Draws) -> Eagle3Drafter:
         return Eagle3Drafter(self.head, self.shape, sampling, draws)
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        # Branches drawn without replacement are accepted by chance even when the output is known.
+        return sampling.greedy or self.shape.width == 1 or not self.shape.drawn
+
+    def replay(self, known: KnownOutput) -> Replayed:
+        if self.shape.width > 1:
+            return super().replay(known)
+        table = chain_table(self.head, known, self.shape.m, self.shape.drawn)
+        return replay_chain(known, table, self.shape, self._step)
 
     def describe(self) -> dict[str, Any]:
         return {"proposal": self.rule, "untrained": self.options.untrained, **self._origin}

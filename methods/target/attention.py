@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ class Attention:
     Query heads that share a key head are folded into rows, so that the cache is never repeated.
     """
 
-    def __init__(self, module: nn.Module, window: int | None) -> None:
+    def __init__(self, module: Any, window: int | None) -> None:
         config = module.config
         self.head_dim: int = module.head_dim
         self.heads: int = config.num_attention_heads
@@ -63,12 +65,8 @@ class Attention:
         if self.q_norm is None and not self.gated:
             heads = projected.view(batch, count, -1, self.head_dim)
             rotated = rotate(heads[:, :, : self.heads + self.kv_heads], block.cos, block.sin)
-            return (
-                rotated[:, :, : self.heads],
-                rotated[:, :, self.heads :],
-                heads[:, :, -self.kv_heads :],
-                None,
-            )
+            value = heads[:, :, -self.kv_heads :]
+            return rotated[:, :, : self.heads], rotated[:, :, self.heads :], value, None
         query, key, value = projected.split(self.qkv.sizes, -1)
         gate = None
         if self.gated:

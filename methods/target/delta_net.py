@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,6 +14,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
 
 from methods.target.block import Block
 from methods.target.fused import FusedLinear
+from methods.target.quiet import hide_fallback_hints
 from methods.target.state import RecurrentCache
 
 
@@ -24,7 +27,8 @@ class GatedDeltaNet:
     each from its own parent's state, since no mask can separate branches in a recurrent state.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: Any) -> None:
+        hide_fallback_hints()
         self.projections = FusedLinear(
             [module.in_proj_qkv, module.in_proj_z, module.in_proj_b, module.in_proj_a]
         )

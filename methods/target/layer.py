@@ -20,7 +20,7 @@ SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen
 class Layer:
     """A transformers decoder layer run on our rollback caches, its own weights and modules inside."""
 
-    def __init__(self, module: nn.Module, window: int | None) -> None:
+    def __init__(self, module: Any, window: int | None) -> None:
         self.input_norm = RMSNorm(module.input_layernorm)
         self.post_norm = RMSNorm(module.post_attention_layernorm)
         self.mixer: Any
@@ -42,7 +42,7 @@ class Layer:
 class GatedMLP:
     """down(act(gate(x)) * up(x)) with gate and up in one matrix."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: Any) -> None:
         self.gate_up = FusedLinear([module.gate_proj, module.up_proj])
         self.down: nn.Module = module.down_proj
         self.act = F.silu if isinstance(module.act_fn, nn.SiLU) else module.act_fn
@@ -52,7 +52,7 @@ class GatedMLP:
         return self.down(self.act(gate) * up)
 
 
-def build_layers(model: nn.Module, config: Any) -> list[Layer]:
+def build_layers(model: Any, config: Any) -> list[Layer]:
     """Layers of a transformers causal LM. ``UsageError`` for a family whose layers differ."""
     if config.model_type not in SUPPORTED:
         raise UsageError(

@@ -34,7 +34,7 @@ def make(prompt_id: str = "p0", error: str | None = None, **changes: object) -> 
         finish_reason=None if error else "length",
         prefill_s=0.5,
         decode_s=1.5,
-        steps=StepArrays.of([Step(2, 1, 2, 8, 1.5, 2)]),
+        steps=StepArrays.of([Step(2, 1, 2, 8, 1.5, 2, (3, 0, 1))]),
         lossless="unchecked" if error else "exact",
         error=error,
     )
@@ -48,9 +48,9 @@ def test_stored_field_names_are_the_published_ones() -> None:
         *("finish_reason", "prefill_s", "decode_s", "steps", "lossless", "error"),
     ]
     assert list(data)[: len(published)] == published
-    columns = ["drafted", "accepted", "emitted", "target_layers", "draft_layers", "depth"]
+    columns = ["drafted", "accepted", "emitted", "target_layers", "draft_layers", "depth", "nodes"]
     assert list(data["steps"]) == columns
-    assert data["steps"] == dict(zip(columns, [[2], [1], [2], [8], [1.5], [2]], strict=True))
+    assert data["steps"] == dict(zip(columns, [[2], [1], [2], [8], [1.5], [2], [4]], strict=True))
 
 
 def test_line_round_trip() -> None:

@@ -88,12 +88,8 @@ def test_fusing_keeps_the_transformers_model_alive(llama: Target) -> None:
 
 
 def test_bad_prompts_are_refused(llama: Target) -> None:
-    for ids, word in [
-        ([], "empty"),
-        ([1] * llama.context, "context"),
-        ([64], "vocabulary"),
-        ([-1], "vocabulary"),
-    ]:
+    too_long = [1] * llama.context
+    for ids, word in [([], "empty"), (too_long, "context"), ([64], "vocabulary"), ([-1], "vocabulary")]:
         with pytest.raises(UsageError, match=word):
             llama.prefill(ids, llama.new_state())
 
