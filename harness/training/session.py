@@ -145,7 +145,8 @@ class TrainingSession:
 
     def _left(self, rate: float) -> float:
         """Minutes to the end at ``rate`` tokens a second."""
-        return (self._trainer.config.tokens - self._trainer.progress.tokens) / max(1e-9, rate) / 60
+        left = self._trainer.config.tokens - self._trainer.progress.tokens
+        return max(0, left) / max(1e-9, rate) / 60
 
     def _shares(self) -> str:
         spent = self._trainer.progress.seconds
