@@ -74,9 +74,9 @@ def test_the_papers_wallclock_follows_from_its_stage_times_and_acceptance(n, dra
 
 
 def test_verdicts_of_a_trace():
-    steps = StepArrays(
-        [0, 1, 1, 0, 1], [0, 1, 0, 0, 1], [0, 1, 1, 0, 1], [1.0] * 5, [0.0] * 5, [0, 1, 1, 0, 1]
-    )
+    drafted, accepted = [0, 1, 1, 0, 1], [0, 1, 0, 0, 1]
+    layers, none, nodes = [1.0] * 5, [0.0] * 5, [3] * 5
+    steps = StepArrays(drafted, accepted, [0, 1, 1, 0, 1], layers, none, drafted, nodes)
     assert verdicts(steps) == [True, False, True]
     with pytest.raises(UsageError, match="no verification"):
         recorded_verdicts([])
