@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from tabulate import tabulate
 
 from harness import speed
-from harness.cli import DEFAULT_PRESET
 from harness.speed import Result, Settings
 from methods.errors import UsageError
 
@@ -79,18 +78,14 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m harness.bench", description="Measure speed, arms interleaved.")
-    known = ", ".join(speed.SUBJECTS)
+    known, default = ", ".join(speed.SUBJECTS), Settings()
+    parser.add_argument("subject", metavar="SUBJECT", nargs="*", help=f"{known} (default: all)")
+    parser.add_argument("--preset", default=default.preset, help="target preset (default: %(default)s)")
     parser.add_argument(
-        "subject", metavar="SUBJECT", nargs="*", help=f"what to measure: {known} (default: all)"
+        "--dtype", nargs="+", choices=default.dtypes, default=default.dtypes, help="default: both"
     )
-    parser.add_argument("--preset", default=DEFAULT_PRESET, help="target preset (default: %(default)s)")
-    parser.add_argument(
-        "--dtype", nargs="+", choices=Settings().dtypes, default=Settings().dtypes, help="default: both"
-    )
-    parser.add_argument(
-        "--tokens", type=int, default=Settings().tokens, help="per call (default: %(default)s)"
-    )
-    parser.add_argument("--repeats", type=int, default=Settings().repeats, help="default: %(default)s")
+    parser.add_argument("--tokens", type=int, default=default.tokens, help="a call (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=default.repeats, help="default: %(default)s")
     return parser
 
 

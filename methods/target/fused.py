@@ -64,6 +64,6 @@ class RMSNorm:
         """
         if x.is_cuda or x.requires_grad:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        normed = torch.div(x, torch.hypot(length, self._floor)).mul_(self._scaled)
-        return normed if x.dtype == torch.float32 else normed.to(x.dtype)
+        wide = x.float()
+        length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        return torch.div(wide, torch.hypot(length, self._floor)).mul_(self._scaled).to(x.dtype)
