@@ -12,6 +12,8 @@ Measurement = Callable[[Settings], Iterator[Result]]
 
 SUBJECTS: Mapping[str, str] = {
     "autoregressive": "harness.speed.autoregressive",
+    "pipeline": "harness.speed.pipeline",
+    "rounds": "harness.speed.rounds",
 }
 """Subject -> the module whose ``measure`` is its ``Measurement``; a new subject is one line here."""
 
