@@ -16,7 +16,7 @@ from paper_tables.render import SUFFIXES, Table, check_format, render
 
 def _table1(size: plan.Size, preset: str, results: Path) -> Table:
     measured, reasons = runs.fill(plan.TABLE1, size, preset, results)
-    return table1.build(plan.TABLE1, size.temperatures, measured, reasons, target=preset)
+    return table1.build(plan.TABLE1, size.temperatures, measured, reasons, preset, size.max_new_tokens)
 
 
 TABLES = {"1": _table1}

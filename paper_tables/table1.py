@@ -25,11 +25,13 @@ def build(
     measured: Iterable[Measured],
     reasons: Mapping[Row, str],
     target: str,
+    max_new_tokens: int,
 ) -> Table:
     """Table 1 from summarised records: a pure function.
 
     ``reasons`` says for a row why it could not be run; a cell without record or without
-    losslessness status shows a dash and its reason underneath. ``target`` names the measured model.
+    losslessness status shows a dash and its reason underneath. ``target`` names the measured model,
+    ``max_new_tokens`` is the cap it ran under.
     """
     cells = {(cell.row, cell.temperature, cell.benchmark): cell for cell in measured}
     data = pd.DataFrame(
@@ -49,7 +51,7 @@ def build(
     ]
     notes = [f"{mark} {reason}" for reason, mark in footnotes.items()]
     title = f"Table 1. S0 and S on {target}, W = 1"
-    return Table(title, data, sections, notes + _legend(data))
+    return Table(title, data, sections, notes + _legend(data, max_new_tokens))
 
 
 def _tidy(
@@ -119,10 +121,11 @@ def _with_interval(record: Mapping[str, object], name: str) -> str:
     return f"{record[name]:.2f} [{record[f'{name}_low']:.2f}, {record[f'{name}_high']:.2f}]"
 
 
-def _legend(data: pd.DataFrame) -> list[str]:
+def _legend(data: pd.DataFrame, max_new_tokens: int) -> list[str]:
     """What was measured on how many prompts, and where the published figures come from."""
     notes = [
-        f"T = {temperature:g}: {int(part['prompts'].max())} prompts per benchmark."
+        f"T = {temperature:g}: {int(part['prompts'].max())} prompts per benchmark, at most {max_new_tokens} "
+        "new tokens each."
         for temperature, part in data[data["benchmark"] != OVERALL].groupby("temperature", sort=False)
         if part["prompts"].notna().any()
     ]

@@ -25,7 +25,7 @@ def cell(table, label, column, benchmark="overall", temperature=0.0):
 
 
 def build(measured, rows=(AR, EAGLE, SPD), reasons=None, temperatures=(0.0, 1.0)):
-    return table1.build(rows, temperatures, measured, reasons or {}, target="tiny")
+    return table1.build(rows, temperatures, measured, reasons or {}, target="tiny", max_new_tokens=64)
 
 
 def test_value_and_interval_of_a_measured_cell():
@@ -95,8 +95,8 @@ def test_other_widths_do_not_enter():
 def test_number_of_prompts_is_told_per_temperature():
     lines = [line("gsm8k", prompts=8), line("gsm8k", temperature=1.0, prompts=2)]
     notes = build(from_summary(AR, lines)).notes
-    assert "T = 0: 8 prompts per benchmark." in notes
-    assert "T = 1: 2 prompts per benchmark." in notes
+    assert "T = 0: 8 prompts per benchmark, at most 64 new tokens each." in notes
+    assert "T = 1: 2 prompts per benchmark, at most 64 new tokens each." in notes
 
 
 def test_rows_of_the_paper():

@@ -155,4 +155,4 @@ def test_cells_come_from_the_records_of_a_run(tmp_path):
 
 def test_sizes():
     assert SIZES["paper"].max_new_tokens == 512 and set(SIZES["paper"].prompts.values()) == {80}
-    assert SIZES["quick"].max_new_tokens == 128 and SIZES["quick"].prompts[0.0] == 8
+    assert SIZES["quick"].max_new_tokens == 64 and SIZES["quick"].prompts[0.0] == 4
