@@ -304,4 +304,4 @@ def test_committed_results_stay_small():
 
 def test_sizes():
     assert SIZES["paper"].max_new_tokens == 512 and set(SIZES["paper"].prompts.values()) == {80}
-    assert SIZES["quick"].max_new_tokens == 128 and SIZES["quick"].prompts[0.0] == 8
+    assert SIZES["quick"].max_new_tokens == 64 and SIZES["quick"].prompts[0.0] == 4
