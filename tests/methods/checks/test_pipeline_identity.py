@@ -9,6 +9,7 @@ from check_worlds import (
     VOCAB,
     autoregressive,
     family,
+    in_turns,
     pipeline,
     scripted,
     table_target,
