@@ -36,7 +36,7 @@ bench: $(READY)  ## time AR against model.generate and against the memory floor
 table%: $(READY)  ## run what Table N still lacks and print it, e.g. make table1 (PRESET, SIZE)
 	$(BIN)/python -m paper_tables $* --preset $(PRESET) --size $(SIZE)
 
-tables: table1  ## every table there is so far
+tables: table1 table2 table3 table4 table5  ## run what the five tables still lack and print them
 
 clean:  ## remove .venv and caches; records under results/ stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

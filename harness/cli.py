@@ -15,9 +15,20 @@ from methods.errors import UsageError
 BENCHMARKS = ("mt_bench", "gsm8k", "humaneval")
 DEFAULT_PRESET = "smollm2-135m"
 Turns = Literal["first", "all"]
+Mode = Literal["decode", "replay"]
 Dtype = Literal["float32", "bfloat16"]
 
-METHOD_FLAGS = ("n", "draft_layers", "m", "proposal", "schedule", "checkpoint", "untrained")
+METHOD_FLAGS = (
+    "n",
+    "draft_layers",
+    "m",
+    "proposal",
+    "schedule",
+    "runtime",
+    "layout",
+    "checkpoint",
+    "untrained",
+)
 """Flags handed to the method as its options; ``--width`` is one too, but may take several values."""
 
 
@@ -30,6 +41,7 @@ class RunRequest:
     """
 
     method: str
+    mode: Mode
     preset: str | None
     target: str | None
     options: dict[str, str]
@@ -68,6 +80,12 @@ def parser() -> argparse.ArgumentParser:
     )
     what = p.add_argument_group("what to run")
     what.add_argument("--method", metavar="NAME", default="autoregressive", help="decoding method")
+    what.add_argument(
+        "--mode",
+        choices=get_args(Mode),
+        default="decode",
+        help="decode measures; replay computes the trace from AR's output, without times",
+    )
     what.add_argument("--preset", metavar="NAME", help=f"target preset; {DEFAULT_PRESET} without --target")
     what.add_argument("--target", metavar="ID|PATH", help="target model by hub id or path")
     what.add_argument("--dtype", choices=get_args(Dtype), help="the preset's by default, else float32")
@@ -86,6 +104,8 @@ def _method_flags(group: Any) -> None:
     group.add_argument("--width", metavar="W", nargs="+", type=_positive, help="draft width, one or more")
     group.add_argument("--proposal", metavar="RULE", help="how a draft is proposed")
     group.add_argument("--schedule", metavar="NAME", help="when drafting runs")
+    group.add_argument("--runtime", metavar="NAME", help="pipeline stages in lockstep or distributed")
+    group.add_argument("--layout", metavar="NAME", help="ranks of a distributed pipeline: n+1 or n")
     group.add_argument("--checkpoint", metavar="PATH", help="weights of the drafter")
     group.add_argument("--untrained", action="store_const", const="true", help="allow a random drafter")
     group.add_argument(
@@ -135,6 +155,7 @@ def parse(argv: Sequence[str]) -> RunRequest:
         raise UsageError("the width is given by --width, not by --option")
     return RunRequest(
         method=args.method,
+        mode=args.mode,
         preset=args.preset or (None if args.target else DEFAULT_PRESET),
         target=args.target,
         options={**given, **pairs},

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 GapFn = Callable[[int, int], float]
 """(position, token) -> how far the target's logit of ``token`` lies below its largest logit at
 output ``position``, after the prompt and AR's output before that position."""
 
-PROBE_TOKENS = 32
-"""Positions over which the block-versus-step difference is measured."""
+PROBE_POSITIONS = 16
+"""Positions over which the block-versus-step difference is measured: the size of a long draft."""
 
 
 def classify(
@@ -38,38 +43,36 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return next((position for position, (a, b) in enumerate(pairs) if a != b), None)
 
 
-def logit_gap(hf: Any, prompt_ids: Sequence[int], ar_ids: Sequence[int]) -> GapFn:
-    """The ``GapFn`` of a transformers causal LM for one prompt and AR's output."""
-    import torch
+@dataclass(frozen=True)
+class Probe:
+    """The target one position after some ids, as AR sees it: ``logits`` [vocab] float32, and the
+    largest difference that evaluating the last positions in one block makes."""
 
-    @torch.inference_mode()
-    def gap(position: int, token: int) -> float:
-        prefix = [*prompt_ids, *ar_ids[:position]]
-        logits = hf(torch.tensor([prefix], device=hf.device)).logits[0, -1].float()
-        return float(logits.max() - logits[token])
+    logits: Tensor
+    block_step_difference: float
 
-    return gap
+    def gap(self, token: int) -> float:
+        """How far the logit of ``token`` lies below the largest."""
+        return float(self.logits.max() - self.logits[token])
 
 
-def block_step_difference(hf: Any, ids: Sequence[int], steps: int = PROBE_TOKENS) -> float:
-    """Largest logit difference between one forward of ``ids`` and a cached forward token by token,
-    over the last ``steps`` positions. Its size is that of the model's rounding errors."""
-    import torch
-
-    steps = min(steps, len(ids) - 1)
-    if steps < 1:
-        return 0.0
-    with torch.inference_mode():
-        tokens = torch.tensor([list(ids)], device=hf.device)
-        block = hf(tokens).logits[0, -steps:].float()
-        cache = hf(tokens[:, :-steps], use_cache=True).cache
-        largest = 0.0
-        for index in range(steps):
-            column = tokens.shape[1] - steps + index
-            step = hf(tokens[:, column : column + 1], cache=cache, use_cache=True)
-            largest = max(largest, float((step.logits[0, -1].float() - block[index]).abs().max()))
-            cache = step.cache
-    return largest
+@torch.inference_mode()
+def probe(hf: Any, ids: Sequence[int], positions: int = PROBE_POSITIONS) -> Probe:
+    """Evaluate the last ``positions`` of ``ids`` on a transformers causal LM both ways, from one
+    prefill of what precedes them: as one block, as a verification does, and token by token."""
+    tokens = torch.tensor([list(ids)], device=hf.device)
+    count = min(positions, len(ids) - 1)
+    if count < 1:
+        return Probe(hf(tokens, use_cache=False).logits[0, -1].float(), 0.0)
+    head, tail = tokens[:, :-count], tokens[:, -count:]
+    cache = hf(head, use_cache=True, logits_to_keep=1).cache
+    block = hf(tail, cache=copy.deepcopy(cache), use_cache=True).logits[0].float()
+    rows = []
+    for column in range(count):
+        step = hf(tail[:, column : column + 1], cache=cache, use_cache=True)
+        cache = step.cache
+        rows.append(step.logits[0, -1].float())
+    return Probe(rows[-1], float((torch.stack(rows) - block).abs().max()))
 
 
 def measured_status(
@@ -79,5 +82,5 @@ def measured_status(
     position = first_difference(ar_ids, ids)
     if position is None:
         return "exact" if len(ar_ids) == len(ids) else "mismatch"
-    difference = block_step_difference(hf, [*prompt_ids, *ar_ids[:position]])
-    return classify(ar_ids, ids, logit_gap(hf, prompt_ids, ar_ids), difference)
+    there = probe(hf, [*prompt_ids, *ar_ids[:position]])
+    return classify(ar_ids, ids, lambda _, token: there.gap(token), there.block_step_difference)

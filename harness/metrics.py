@@ -86,10 +86,20 @@ def conditional_acceptance(records: Sequence[Record], depth: int, **bootstrap: i
     return estimate(completed(records), rows, _ratio, **bootstrap)
 
 
-def tok_per_s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
-    """N / sum(decode_s): decoded tokens per second, prefill outside."""
-    rows = [[float(r.decoded), r.decode_s] for r in completed(records)]
+def nodes_per_stage(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
+    """sum(nodes) / (stages * steps): tokens a stage runs per step on average, idle stages included.
+
+    1 for AR; what a draft tree costs in target compute, which S0 and S leave out.
+    """
+    rows = [[_total(r, "nodes"), r.stages * _total(r, "steps")] for r in completed(records)]
     return estimate(completed(records), rows, _ratio, **bootstrap)
+
+
+def tok_per_s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
+    """N / sum(decode_s): decoded tokens per second, prefill outside; None without measured records."""
+    timed = [r for r in completed(records) if r.decode_s is not None]
+    rows = [[float(r.decoded), r.decode_s or 0.0] for r in timed]
+    return estimate(timed, rows, _ratio, **bootstrap)
 
 
 def wallclock_speedup(
@@ -102,8 +112,13 @@ def wallclock_speedup(
     """
     reference = {_pair_key(record): record for record in completed(baseline)}
     pairs = [(r, reference[_pair_key(r)]) for r in completed(records) if _pair_key(r) in reference]
-    rows = [[ar.decode_s, float(ar.decoded), r.decode_s, float(r.decoded)] for r, ar in pairs]
-    return estimate([r for r, _ in pairs], rows, _ratio_of_ratios, **bootstrap)
+    rows = [
+        [ar.decode_s, float(ar.decoded), r.decode_s, float(r.decoded)]
+        for r, ar in pairs
+        if ar.decode_s is not None and r.decode_s is not None
+    ]
+    pairs = [(r, ar) for r, ar in pairs if ar.decode_s is not None and r.decode_s is not None]
+    return estimate([r for r, _ in pairs], rows, ratio_of_ratios, **bootstrap)
 
 
 def accuracy(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
@@ -210,12 +225,13 @@ def _ratio(sums: Floats) -> Floats:
     return _divide(np.asarray(sums[..., 0]), sums[..., 1])
 
 
-def _ratio_of_ratios(sums: Floats) -> Floats:
+def ratio_of_ratios(sums: Floats) -> Floats:
+    """(c0 / c1) / (c2 / c3) of summed columns c0 .. c3; nan where undefined."""
     return _divide(np.asarray(sums[..., 0] * sums[..., 3]), sums[..., 1] * sums[..., 2])
 
 
 def _total(record: Record, column: str) -> float:
-    return float(sum(getattr(record.steps, column)))
+    return record.total(column)
 
 
 def _prompt(record: Record) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 AR = "autoregressive"
 RUNS = Path("results/runs")
+REPLAY_BATCH = 16
+"""Prompts AR decodes at once for replay. Part of the configuration: ties may depend on it."""
+
 NO_WIDTH = 1
 """The width recorded for a method that has none."""
 
@@ -82,12 +86,15 @@ def make_plan(request: RunRequest) -> Plan:
     preset = load_preset(request.preset) if request.preset is not None else None
     options = typed(request.method, _with_checkpoint(request, preset))
     widths = _widths(request)
+    for extra in widths.values():
+        registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
     sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
     target, dtype = _target(request, preset)
     methods = {
         width: registry.create(request.method, target, options | extra) for width, extra in widths.items()
     }
-    baseline = registry.create(AR, target) if request.baseline and request.method != AR else None
+    measured = request.mode == "decode"
+    baseline = registry.create(AR, target) if measured and request.baseline and request.method != AR else None
     template = request.template or (preset.chat_template if preset else None)
     chat_format = describe_chat(target.tokenizer, template, preset.thinking if preset else False)
     stop_ids = _stop_ids(preset, target)
@@ -119,12 +126,29 @@ def make_plan(request: RunRequest) -> Plan:
     return plan
 
 
+def reference_plan(plan: Plan) -> Plan:
+    """The plan of the AR outputs that a replay stands on: the same for every method, in a directory
+    beside the method's own."""
+    if plan.request.method == AR:
+        return plan
+    request = dataclasses.replace(plan.request, method=AR, options={}, widths=(), results=None)
+    methods = {NO_WIDTH: registry.create(AR, plan.target)}
+    config = {**plan.config, **_decoding_config(request, methods)}
+    directory = plan.directory.parent / run_name(request, config)
+    return dataclasses.replace(
+        plan, request=request, methods=methods, baseline=None, config=config, directory=directory
+    )
+
+
 def run_name(request: RunRequest, config: dict[str, Any]) -> str:
     """``<preset>-<method>-<options>-<fingerprint>``: one directory per configuration."""
     options = [f"{name}{Path(text).name}" for name, text in sorted(request.options.items())]
     widths = [f"width{'_'.join(map(str, request.widths))}"] if request.widths else []
     where = request.preset or Path(request.target or "").name
-    name = "-".join([where, request.method, *options, *widths, fingerprint(config)[:FINGERPRINT_DIGITS]])
+    mode = [request.mode] if request.mode != "decode" else []
+    name = "-".join(
+        [where, request.method, *options, *widths, *mode, fingerprint(config)[:FINGERPRINT_DIGITS]]
+    )
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
@@ -172,6 +196,8 @@ def _decoding_config(request: RunRequest, methods: dict[int, DecodingMethod]) ->
     return {
         "method": request.method,
         "widths": options,
+        "mode": request.mode,
+        **({"batch": REPLAY_BATCH} if request.mode == "replay" else {}),
         "turns": request.turns,
         **{name: getattr(request, name) for name in asked},
     }
@@ -204,7 +230,9 @@ def _check_context(plan: Plan) -> None:
 # command line is answered at once.
 
 
+@lru_cache(maxsize=1)
 def load_target(name: str, dtype: str) -> Any:
+    """Loaded once for all the runs of a process: methods only read a target."""
     from methods.target import load_target as load
 
     return load(name, dtype=dtype)

@@ -12,10 +12,14 @@ from typing import Any, Literal, get_args
 from methods.errors import UsageError
 from methods.interface import Step
 
-Lossless = Literal["exact", "tie", "mismatch", "sampled", "unchecked"]
+Lossless = Literal["exact", "tie", "mismatch", "sampled", "replayed", "unchecked"]
 """Is the output the target's own? ``exact``: the ids of AR; ``tie``: differs from AR at a near-tie
 of half precision; ``mismatch``: differs otherwise; ``sampled``: temperature > 0, where the claim is
-about a law and not about ids; ``unchecked``: nothing to compare with."""
+about a law and not about ids; ``replayed``: nothing was decoded, the trace was computed along AR's
+output; ``unchecked``: nothing to compare with."""
+
+Mode = Literal["decode", "replay"]
+"""``decode``: the method ran and was timed; ``replay``: see ``harness.replay``, no times."""
 
 Key = tuple[str, str, int, float, int, int]
 """(benchmark, prompt_id, turn, temperature, width, repeat): what makes a record unique in its file."""
@@ -26,7 +30,10 @@ RECORDS, BASELINE = "records", "baseline"
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
-    """A trace as columns, one entry per ``Step``; see ``methods.interface.Step`` for their meaning."""
+    """A trace as columns, one entry per ``Step``; see ``methods.interface.Step`` for their meaning.
+
+    ``nodes`` is the sum over the stages, whose number is the record's ``stages``.
+    """
 
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
@@ -34,6 +41,7 @@ class StepArrays:
     target_layers: list[float] = field(default_factory=list)
     draft_layers: list[float] = field(default_factory=list)
     depth: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in STEP_COLUMNS}
@@ -45,7 +53,8 @@ class StepArrays:
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> StepArrays:
-        return cls(**{name: [getattr(step, name) for step in steps] for name in STEP_COLUMNS})
+        columns = {name: [getattr(step, name) for step in steps] for name in STEP_COLUMNS if name != "nodes"}
+        return cls(**columns, nodes=[sum(step.nodes) for step in steps])
 
 
 STEP_COLUMNS = tuple(column.name for column in dataclasses.fields(StepArrays))
@@ -58,7 +67,12 @@ class Record:
     ``turn`` counts from 1. ``output_ids`` starts with the token of the prefill, so
     ``sum(steps.emitted) == len(output_ids) - 1``. A prompt that failed has ``error`` set, no
     output and no ``finish_reason``. ``phases`` are seconds summed over the steps, by name;
-    ``num_layers`` are the target's decoder layers, the L of every speedup formula.
+    ``num_layers`` are the target's decoder layers, the L of every speedup formula; ``stages`` is
+    the number of pipeline stages, 1 without a pipeline.
+
+    In ``mode`` "replay" the seconds are None. A replay of drawn proposals has the ``expected``
+    totals of the step columns, which every figure uses, and ``acceptance`` by position; its
+    ``steps`` are then one draw.
     """
 
     benchmark: str
@@ -70,8 +84,8 @@ class Record:
     prompt_ids: list[int]
     output_ids: list[int]
     finish_reason: str | None
-    prefill_s: float
-    decode_s: float
+    prefill_s: float | None
+    decode_s: float | None
     steps: StepArrays
     lossless: Lossless
     error: str | None
@@ -82,9 +96,19 @@ class Record:
     template_hash: str = ""
     thinking: bool = False
     num_layers: int = 0
+    stages: int = 1
     text: str = ""
     score: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+    mode: Mode = "decode"
+    expected: Mapping[str, float] | None = None
+    acceptance: list[float | None] | None = None
+
+    def total(self, column: str) -> float:
+        """Sum of a column of the trace ("steps": their number), or its expectation."""
+        if self.expected is not None:
+            return self.expected[column]
+        return float(len(self.steps) if column == "steps" else sum(getattr(self.steps, column)))
 
     @property
     def key(self) -> Key:
@@ -112,8 +136,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "prompt_ids": list,
     "output_ids": list,
     "finish_reason": (str, type(None)),
-    "prefill_s": (int, float),
-    "decode_s": (int, float),
+    "prefill_s": (int, float, type(None)),
+    "decode_s": (int, float, type(None)),
     "steps": dict,
     "error": (str, type(None)),
 }

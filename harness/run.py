@@ -1,16 +1,19 @@
 """``python -m harness.run``: decode benchmark prompts, store records, print a table and one JSON line.
 
-Exit codes: 0 done; 1 a prompt failed or an output differs from AR's; 2 the input cannot be used;
-130 interrupted (the same command continues).
+Exit codes: 0 done; 1 a prompt failed, a rank was lost or an output differs from AR's; 2 the input
+cannot be used; 130 interrupted (the same command continues).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 
+from harness import replay
 from harness.cli import parse
+from harness.judge_answers import write_judge_answers
 from harness.manifest import write_json
 from harness.plan import make_plan
 from harness.runner import run
@@ -36,10 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(argv: Sequence[str]) -> int:
     """As ``main``, with exceptions passed through."""
     request = parse(argv)
+    if request.options.get("runtime") == "distributed" and os.environ.get("RANK", "0") != "0":
+        from methods.pipeline.distributed.ranks import serve_as_rank
+
+        serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
     plan = make_plan(request)
-    outcome = run(plan, argv)
+    outcome = replay.run([plan], argv)[0] if request.mode == "replay" else run(plan, argv)
     result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)
     write_json(plan.directory / SUMMARY, result)
+    write_judge_answers(plan.directory, outcome.records)
     print(table(result["results"]))
     print(f"records: {plan.directory}")
     print(json.dumps(brief(result), allow_nan=False), flush=True)

@@ -94,7 +94,7 @@ class _Loop:
             for unit in todo:
                 bar.set_description(f"{unit.prompt.benchmark} T={unit.temperature:g}", refresh=False)
                 for record in self._do(unit):
-                    tokens, seconds = tokens + record.decoded, seconds + record.decode_s
+                    tokens, seconds = tokens + record.decoded, seconds + (record.decode_s or 0.0)
                 if seconds:
                     bar.set_postfix_str(f"{tokens / seconds:.1f} tok/s", refresh=False)
                 bar.update()

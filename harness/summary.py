@@ -12,7 +12,7 @@ from harness.metrics import Estimate
 from harness.records import Lossless, Record
 
 OVERALL = "overall"
-WORST_FIRST: tuple[Lossless, ...] = ("mismatch", "unchecked", "tie", "sampled", "exact")
+WORST_FIRST: tuple[Lossless, ...] = ("mismatch", "unchecked", "tie", "sampled", "replayed", "exact")
 RATIOS = ("tok_per_s", "L_acc", "S0", "S", "wallclock_speedup", "step_acceptance", "accuracy")
 
 
@@ -57,9 +57,10 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         "wallclock_speedup": metrics.wallclock_speedup(group, baseline),
         "step_acceptance": metrics.step_acceptance(group),
         "accuracy": metrics.accuracy(group),
+        "nodes_per_stage": metrics.nodes_per_stage(group),
     }
     pooled = {key: None if value is None else value.pooled for key, value in estimates.items()}
-    accuracy = pooled.pop("accuracy")
+    accuracy, nodes_per_stage = pooled.pop("accuracy"), pooled.pop("nodes_per_stage")
     line: dict[str, Any] = {
         "benchmark": name,
         "temperature": group[0].temperature,
@@ -70,6 +71,7 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         "lossless": worst(group),
         "accuracy": accuracy,
         "failed": metrics.failed(group),
+        "nodes_per_stage": nodes_per_stage,
     }
     for key, value in estimates.items():
         line[f"{key}_interval"] = None if value is None else value.pooled_interval

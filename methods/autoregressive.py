@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
 from methods.registry import register
+from methods.replay import KnownOutput, Replayed
 from methods.sampling import Draws, target_token
 from methods.transcript import Transcript
 
@@ -17,7 +19,7 @@ from methods.transcript import Transcript
 class Autoregressive(DecodingMethod):
     """One target pass per token."""
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def decode(
         self,
         prompt_ids: Sequence[int],
@@ -25,24 +27,32 @@ class Autoregressive(DecodingMethod):
         max_new_tokens: int,
         stop_ids: Sequence[int] = (),
     ) -> DecodeResult:
-        target = self.target
+        target, draws = self.target, Draws(sampling.seed)
         started = time.perf_counter()
+        target.check_prompt(prompt_ids)
         transcript = Transcript(target.room(prompt_ids, max_new_tokens), stop_ids)
-        draws = Draws(sampling.seed)
         state = target.new_state()
-        hidden = target.prefill(prompt_ids, state).hidden
+
+        def emit(hidden: Tensor) -> None:
+            logits = target.logits(hidden)[0, -1]
+            transcript.extend([target_token(logits, sampling, draws, len(transcript.tokens))])
+
+        if not transcript.finished:
+            emit(target.prefill(prompt_ids, state).hidden)
         prefilled = time.perf_counter()
         steps: list[Step] = []
         while not transcript.finished:
-            token = target_token(target.logits(hidden)[0, -1], sampling, draws, len(transcript.tokens))
-            transcript.extend([token])
-            if len(transcript.tokens) == 1:
-                prefilled = time.perf_counter()
-            else:
-                steps.append(Step(0, 0, 1, target.num_layers, 0))
-            if not transcript.finished:
-                hidden = target.forward([token], state).hidden
-        decode_s = time.perf_counter() - prefilled
-        return DecodeResult(
-            transcript.tokens, steps, prefilled - started, decode_s, transcript.finish_reason or "length"
-        )
+            emit(target.forward(transcript.tokens[-1:], state).hidden)
+            steps.append(self._step())
+        ended = time.perf_counter()
+        reason = transcript.finish_reason or "length"
+        return DecodeResult(transcript.tokens, steps, prefilled - started, ended - prefilled, reason)
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        return True
+
+    def replay(self, known: KnownOutput) -> Replayed:
+        return Replayed([self._step()] * known.decoded)
+
+    def _step(self) -> Step:
+        return Step(0, 0, 1, self.target.num_layers, 0)

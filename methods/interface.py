@@ -6,9 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from methods.errors import UsageError
+
+if TYPE_CHECKING:
+    from methods.replay import KnownOutput, Replayed
 
 FinishReason = Literal["stop", "length"]
 
@@ -107,6 +110,15 @@ class DecodingMethod(ABC):
 
         Raises ``UsageError`` for an empty prompt or one longer than the target's context.
         """
+
+    def can_replay(self, sampling: SamplingParams) -> bool:
+        """Whether ``replay`` is there for outputs decoded under ``sampling``."""
+        return False
+
+    def replay(self, known: KnownOutput) -> Replayed:
+        """The trace of ``decode`` on a prompt whose AR output is known, without decoding: see
+        ``methods.replay``. Optional."""
+        raise UsageError(f"method {self.name!r} cannot be replayed; it has to be run in mode decode")
 
     def describe(self) -> dict[str, Any]:
         """What a record must say of this method besides its options: proposal rule, checkpoint

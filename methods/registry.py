@@ -14,7 +14,13 @@ from methods.interface import DecodingMethod
 ENTRY_POINT_GROUP = "spd_bench.methods"
 """A package offers methods by an entry point in this group that names a module to import."""
 
-BUILTIN_MODULES = ("methods.autoregressive", "methods.spd.method", "methods.ppsd.method")
+BUILTIN_MODULES = (
+    "methods.autoregressive",
+    "methods.ngram",
+    "methods.eagle3.method",
+    "methods.spd.method",
+    "methods.ppsd.method",
+)
 
 _methods: dict[str, type[DecodingMethod]] = {}
 _discovered = False

@@ -11,8 +11,9 @@ from methods.interface import SamplingParams
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     """The law a token is drawn from, float32, same shape as ``logits`` [..., vocab].
 
-    Order of the filters as in transformers: temperature, top-k, top-p. A token tied with the k-th
-    largest stays; at temperature 0 all mass is on the first largest logit.
+    The filters and their order are those of transformers: temperature, top-k, top-p. Tokens tied
+    with the k-th largest all stay; of tokens tied where the mass reaches top-p, the last ones do. At
+    temperature 0 all mass is on the first largest logit.
     """
     scores = logits.float()
     if params.greedy:
@@ -22,10 +23,9 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
         kth = scores.topk(params.top_k, dim=-1).values[..., -1:]
         scores = scores.masked_fill(scores < kth, -torch.inf)
     if params.top_p < 1.0:
-        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
-        mass = ordered.softmax(-1).cumsum(-1)
-        # The token that carries the mass past top_p is kept, so at least one always is.
-        drop = (mass - ordered.softmax(-1)) >= params.top_p
+        ordered, order = scores.sort(dim=-1, stable=True)  # ascending, as transformers does it
+        drop = ordered.softmax(-1).cumsum(-1) <= 1 - params.top_p
+        drop[..., -1] = False
         scores = scores.masked_fill(torch.zeros_like(drop).scatter(-1, order, drop), -torch.inf)
     return scores.softmax(-1)
 
@@ -46,8 +46,9 @@ class Draws:
 
     ``target(i)`` belongs to output token ``i`` whatever method decodes it: methods that draw the
     target's token and compare (point-mass proposals) therefore give AR's own output, token for
-    token, from the same seed. Draft and acceptance draws are fresh every time, since one that
-    was already used to reject a branch must not be used again.
+    token, from the same seed. ``draft`` and ``acceptance`` are new every time, since a draw that
+    was already used to reject a branch must not be used again; they are two streams because a
+    pipeline drafts and verifies in different processes.
     """
 
     _BLOCK = 256
@@ -55,6 +56,7 @@ class Draws:
     def __init__(self, seed: int) -> None:
         self._target = torch.Generator().manual_seed(seed)
         self._draft = torch.Generator().manual_seed(seed ^ 0x5BD1E995)
+        self._acceptance = torch.Generator().manual_seed(seed ^ 0x2545F491)
         self._uniforms: list[float] = []
 
     def target(self, index: int) -> float:
@@ -64,9 +66,13 @@ class Draws:
             self._uniforms.extend(block.tolist())
         return self._uniforms[index]
 
-    def fresh(self) -> float:
-        """A new uniform in [0, 1) for a draft, an acceptance test or a residual."""
+    def draft(self) -> float:
+        """A new uniform in [0, 1) that draws a draft token."""
         return float(torch.rand((), generator=self._draft, dtype=torch.float64))
+
+    def acceptance(self) -> float:
+        """A new uniform in [0, 1) for an acceptance test or a residual."""
+        return float(torch.rand((), generator=self._acceptance, dtype=torch.float64))
 
 
 def target_token(logits: Tensor, params: SamplingParams, draws: Draws, index: int) -> int:

@@ -10,22 +10,23 @@ from typing import NoReturn
 
 from harness.cli import DEFAULT_PRESET
 from methods.errors import UsageError
-from paper_tables import plan, runs, table1
-from paper_tables.render import SUFFIXES, Table, check_format, render
+from paper_tables import plan, runs, table
+from paper_tables.plan import Row
+from paper_tables.render import SUFFIXES, check_format, render
+from paper_tables.runs import Sheet
 
-
-def _table1(size: plan.Size, preset: str, results: Path) -> Table:
-    measured, reasons = runs.fill(plan.TABLE1, size, preset, results)
-    return table1.build(plan.TABLE1, size.temperatures, measured, reasons, target=preset)
-
-
-TABLES = {"1": _table1}
+ALL = "all"
+DEFAULT_SIZE = "quick"
+_TRAINED = ("eagle3", "ppsd", "spd")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0; 2 after one line on stderr for input that cannot be used; 130 interrupted."""
     try:
-        print(build(_parser().parse_args(argv)), end="")
+        options = _parser().parse_args(argv)
+        numbers = list(plan.SPECS) if options.number == ALL else [options.number]
+        for number in numbers:
+            print(build(number, options), end="\n" if number != numbers[-1] else "")
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -35,16 +36,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def build(options: argparse.Namespace) -> str:
-    """The rendered table, also written to ``<results>/<preset>/table<N>.<md|csv|tex>``.
+def build(number: str, options: argparse.Namespace) -> str:
+    """The rendered table, also written to ``<results>/<preset>/table<N>[-<size>].<md|csv|tex>``.
 
     Raises ``UsageError`` before anything runs if table, size, format or preset do not exist.
     """
-    if options.number not in TABLES:
-        raise UsageError(f"unknown table {options.number!r}; known: {', '.join(TABLES)}")
-    size, format_name = plan.size(options.size), check_format(options.format)
-    text = render(TABLES[options.number](size, options.preset, options.results), format_name)
-    path = options.results / options.preset / f"table{options.number}{SUFFIXES[format_name]}"
+    spec, size = plan.spec(number), plan.size(options.size)
+    format_name = check_format(options.format)
+    sheet = Sheet(
+        spec=spec,
+        size_name=options.size,
+        size=size,
+        preset=options.preset,
+        folder=folder(options),
+        runs=options.results / "runs",
+        plugins=tuple(options.plugin or ()),
+    )
+    rows = _rows(spec.rows, options)
+    if not options.stored_only:
+        runs.fill(sheet, rows)
+    cells, reasons = runs.measured(sheet, rows)
+    text = render(
+        table.build(spec, rows, size.temperatures, cells, reasons, target=options.preset), format_name
+    )
+    path = file_of(options, number, SUFFIXES[format_name])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -54,6 +69,27 @@ def build(options: argparse.Namespace) -> str:
     return text
 
 
+def folder(options: argparse.Namespace) -> Path:
+    """Where records and tables are kept: random drafters never lie beside trained ones."""
+    place = options.results / options.preset
+    return place / "untrained" if options.untrained else place
+
+
+def file_of(options: argparse.Namespace, number: str, suffix: str) -> Path:
+    size = "" if options.size == DEFAULT_SIZE else f"-{options.size}"
+    return folder(options) / f"table{number}{size}{suffix}"
+
+
+def _rows(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
+    """The table's rows and those of ``--method``, marked where random drafters are asked for."""
+    chosen = [*rows, *(Row.of(name, name) for name in options.method or ())]
+    if not options.untrained:
+        return chosen
+    return [
+        row.with_options(" (untrained)", untrained=True) if row.method in _TRAINED else row for row in chosen
+    ]
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
@@ -61,11 +97,19 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m paper_tables", description="Run what Table N still lacks and print it.")
-    parser.add_argument("number", metavar="N", help=f"the table's number: {', '.join(TABLES)}")
+    parser.add_argument("number", metavar="N", help=f"the table's number: {', '.join(plan.SPECS)}, or {ALL}")
     parser.add_argument("--preset", default=DEFAULT_PRESET, help="target preset (default: %(default)s)")
-    parser.add_argument("--size", default="quick", help=f"{' or '.join(plan.SIZES)} (default: %(default)s)")
+    parser.add_argument(
+        "--size", default=DEFAULT_SIZE, help=f"{' or '.join(plan.SIZES)} (default: %(default)s)"
+    )
     parser.add_argument("--format", default="markdown", help=f"{', '.join(SUFFIXES)} (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: %(default)s")
+    parser.add_argument("--method", metavar="NAME", action="append", help="add a row; repeatable")
+    parser.add_argument("--plugin", metavar="MODULE", action="append", help="import a module with methods")
+    parser.add_argument(
+        "--untrained", action="store_true", help="random drafters, marked, in a folder of their own"
+    )
+    parser.add_argument("--stored-only", action="store_true", help="run nothing, render what is stored")
     return parser
 
 

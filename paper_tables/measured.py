@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paper_tables.plan import AR, Row
+from harness.plan import AR
+from paper_tables.plan import Row
+
+FIGURES = ("S0", "S", "wallclock_speedup", "tok_per_s", "step_acceptance", "nodes_per_stage")
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Measured:
     row: Row
     temperature: float
     benchmark: str
-    S0: Interval
-    S: Interval
+    figures: Mapping[str, Interval]
+    """By the names of ``FIGURES``."""
     lossless: str | None
     """Losslessness status; None = not checked, and then no speedup may be shown."""
     prompts: int
@@ -41,8 +44,7 @@ def from_summary(row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1) -
             row=row,
             temperature=float(line["temperature"]),
             benchmark=line["benchmark"],
-            S0=_interval(line, "S0"),
-            S=_interval(line, "S"),
+            figures={name: _interval(line, name) for name in FIGURES},
             lossless=_status(row, line["lossless"]),
             prompts=line["prompts"],
             tokens=line["tokens"],
@@ -54,8 +56,8 @@ def from_summary(row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1) -
 
 
 def _interval(line: Mapping[str, Any], name: str) -> Interval:
-    low, high = line[f"{name}_interval"] or (None, None)
-    return Interval(line[name], low, high)
+    low, high = line.get(f"{name}_interval") or (None, None)
+    return Interval(line.get(name), low, high)
 
 
 def _status(row: Row, lossless: str | None) -> str | None:

@@ -1,12 +1,17 @@
-"""What the tables measure: their rows, and how many prompts and tokens each size takes."""
+"""What the tables measure: their rows and columns, and how many prompts and tokens each size takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from harness.cli import METHOD_FLAGS
 from harness.plan import AR
+from harness.records import Mode
 from methods.errors import UsageError
+from paper_tables import published
+
+Option = int | str | bool
 
 
 @dataclass(frozen=True)
@@ -34,24 +39,118 @@ class Row:
 
     label: str
     method: str
-    options: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, Option], ...] = ()
 
     @classmethod
-    def of(cls, label: str, method: str, **options: int) -> Row:
+    def of(cls, label: str, method: str, **options: Option) -> Row:
         return cls(label, method, tuple(options.items()))
 
+    @property
+    def slug(self) -> str:
+        """The row as part of a file name."""
+        parts = [self.method]
+        for name, value in self.options:
+            parts.append(name.replace("_", "-") if value is True else f"{name.replace('_', '-')}{value}")
+        return "-".join(parts)
 
-TABLE1 = (
-    Row.of("AR", AR),
-    *(Row.of(f"EAGLE-3 m={m}", "eagle3", m=m) for m in (3, 7, 15)),
-    *(Row.of(f"PPSD n={n}", "ppsd", n=n) for n in (4, 8, 16)),
-    *(
-        Row.of(f"SPD n={n} Ls={draft_layers}", "spd", n=n, draft_layers=draft_layers)
-        for n, draft_layers in ((4, 4), (8, 4), (8, 3), (8, 2), (16, 2))
-    ),
-    Row.of("n-gram", "ngram"),
-)
+    def with_options(self, mark: str, **options: Option) -> Row:
+        return replace(self, label=f"{self.label}{mark}", options=(*self.options, *options.items()))
+
+    def flags(self) -> list[str]:
+        """The method and its options as ``harness.run`` takes them."""
+        argv = ["--method", self.method]
+        for name, value in self.options:
+            if name not in (*METHOD_FLAGS, "width"):
+                argv += ["--option", f"{name}={value}"]
+            else:
+                argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        return argv
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One table. ``columns`` are result-row names of ``harness.summary``; ``published`` those of them
+    that the paper prints too. ``mode`` "replay" lets rows that can be replayed be replayed;
+    ``printed_for`` names the columns of published figures: models, or ``published.ALL_CELLS``."""
+
+    number: str
+    title: str
+    rows: tuple[Row, ...]
+    columns: tuple[str, ...]
+    published: tuple[str, ...]
+    mode: Mode = "replay"
+    width: int = 1
+    printed_for: tuple[str, ...] = published.MODELS
+
+
+_AR = Row.of("AR", AR)
+_NGRAM = Row.of("n-gram", "ngram")
+_SPD_SHAPES = ((4, 4), (8, 4), (8, 3), (8, 2), (16, 2))
+
+
+def _spd(n: int, draft_layers: int, mark: str = "", **options: Option) -> Row:
+    return Row.of(f"SPD n={n} Ls={draft_layers}{mark}", "spd", n=n, draft_layers=draft_layers, **options)
+
+
+def _paper_rows(mark: str = "", **options: Option) -> tuple[Row, ...]:
+    return (
+        *(Row.of(f"EAGLE-3 m={m}{mark}", "eagle3", m=m, **options) for m in (3, 7, 15)),
+        *(Row.of(f"PPSD n={n}{mark}", "ppsd", n=n, **options) for n in (4, 8, 16)),
+        *(_spd(n, draft_layers, mark, **options) for n, draft_layers in _SPD_SHAPES),
+    )
+
+
+TABLE1 = (_AR, *_paper_rows(), _NGRAM)
 """The paper's rows with their Ls, and the n-gram drafter, which needs no training."""
+
+_TABLE3 = tuple(
+    row
+    for n, draft_layers in ((4, 4), (8, 3), (16, 2))
+    for row in (
+        _spd(n, draft_layers, " pre-step"),
+        _spd(n, draft_layers, " post-step", schedule="post-step"),
+    )
+)
+_TABLE4 = tuple(_spd(n, draft_layers) for n in (4, 8, 16) for draft_layers in (2, 3, 4))
+
+SPECS = {
+    spec.number: spec
+    for spec in (
+        Spec("1", "S0 and S", TABLE1, ("S0", "S"), ("S0", "S")),
+        Spec(
+            "2",
+            "wall-clock",
+            TABLE1,
+            ("tok_per_s", "wallclock_speedup"),
+            ("wallclock_speedup",),
+            mode="decode",
+        ),
+        Spec(
+            "3",
+            "pre-step against post-step drafting",
+            _TABLE3,
+            ("step_acceptance", "S0", "S"),
+            ("S0", "S"),
+            printed_for=(*published.MODELS, published.ALL_CELLS),
+        ),
+        Spec("4", "draft layers and pipeline stages", _TABLE4, ("step_acceptance", "S0", "S"), ("S",)),
+        Spec(
+            "5",
+            "draft trees",
+            _paper_rows(" W=4", width=4),
+            ("S0", "nodes_per_stage", "S"),
+            ("S0", "S"),
+            width=4,
+        ),
+    )
+}
+
+
+def spec(number: str) -> Spec:
+    """Table ``number``; ``UsageError`` lists what exists."""
+    if number not in SPECS:
+        raise UsageError(f"unknown table {number!r}; known: {', '.join(SPECS)}")
+    return SPECS[number]
 
 
 def size(name: str) -> Size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,6 +14,9 @@ TARGET_LAYERS = 32
 """L of Qwen3.5-4B and Qwen3.5-9B, the targets of every published figure."""
 
 MODELS = ("Qwen3.5-4B", "Qwen3.5-9B")
+
+ALL_CELLS = "all cells"
+"""Stands for the model where only the range over a whole table is known."""
 
 KEY = ["model", "training_mix", "temperature", "width", "method", "n", "m", "draft_layers", "benchmark"]
 """The columns that name one published row; ``n`` or ``m`` is missing where a method has none."""
@@ -63,6 +68,68 @@ def lookup(method: str, options: dict[str, int], temperature: float, benchmark: 
     for name, value in options.items():
         keep &= frame[name] == value
     return {row["model"]: row for _, row in frame[keep].iterrows()}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A printed number, or with ``high`` a range from ``value``."""
+
+    value: float
+    high: float | None = None
+
+
+def figures(
+    method: str, options: Mapping[str, Any], temperature: float, benchmark: str
+) -> Mapping[tuple[str, str], Figure]:
+    """Published figures of one cell by (model or ``ALL_CELLS``, quantity): S0, S, wallclock_speedup.
+
+    At W = 1 the authors' result page counts (the paper's first version prints an older
+    architecture); the paper itself for draft trees and for the schedule ablation, whose rows are
+    ranges over all cells. SPD's S0 is its S.
+    """
+    return _figures(method, tuple(sorted(options.items())), temperature, benchmark)
+
+
+@cache
+def _figures(
+    method: str, given: tuple[tuple[str, Any], ...], temperature: float, benchmark: str
+) -> Mapping[tuple[str, str], Figure]:
+    options = dict(given)
+    width, schedule = options.get("width", 1), options.get("schedule", "pre-step")
+    found: dict[tuple[str, str], Figure] = {}
+    if width == 1 and schedule == "pre-step":
+        known = {name: value for name, value in options.items() if name in ("n", "m", "draft_layers")}
+        for model, row in lookup(method, known, temperature, benchmark).items():
+            found |= {(model, name): Figure(float(row[name])) for name in ("S0", "S", "wallclock_speedup")}
+    for line in paper_figures().itertuples():
+        if not _fits(line, method, options, temperature, benchmark):
+            continue
+        ablation = pd.isna(line.model)
+        if ablation != (not pd.isna(line.schedule)) or (not ablation and width == 1):
+            continue
+        figure = Figure(float(line.value), None if pd.isna(line.value_high) else float(line.value_high))
+        quantity = "S0" if line.quantity == "L_acc" else line.quantity
+        found[ALL_CELLS if ablation else line.model, quantity] = figure
+        if method == "spd" and quantity == "S" and not ablation:
+            found[line.model, "S0"] = figure
+    return found
+
+
+def _fits(line: Any, method: str, options: Mapping[str, Any], temperature: float, benchmark: str) -> bool:
+    """Whether a printed figure is of this cell; what the print leaves open fits "overall" and any T."""
+    given = {"n": options.get("n"), "m": options.get("m")}
+    if "draft_layers" in options:
+        given["draft_layers"] = options["draft_layers"]
+    stated = {name: _int(getattr(line, name)) for name in given}
+    schedule = line.schedule if not pd.isna(line.schedule) else options.get("schedule", "pre-step")
+    return (
+        line.method == method
+        and stated == given
+        and schedule == options.get("schedule", "pre-step")
+        and (pd.isna(line.temperature) or line.temperature == temperature)
+        and (pd.isna(line.width) or line.width == options.get("width", 1))
+        and (benchmark == "overall" if pd.isna(line.benchmark) else line.benchmark == benchmark)
+    )
 
 
 def _read(name: str) -> pd.DataFrame:

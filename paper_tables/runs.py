@@ -4,76 +4,172 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from harness import runner
+from harness import replay, runner
 from harness.cli import BENCHMARKS, parse
-from harness.plan import make_plan
-from harness.records import read_baseline, read_records
+from harness.manifest import read_manifest
+from harness.plan import AR, Plan, make_plan
+from harness.presets import load_preset
+from harness.records import Mode
+from harness.runner import Outcome
 from harness.summary import rows as summary_rows
 from methods import registry
 from methods.errors import UsageError
+from paper_tables import stored
 from paper_tables.measured import Measured, from_summary
-from paper_tables.plan import AR, Row, Size
+from paper_tables.plan import Row, Size, Spec
+from paper_tables.stored import Stored
 
 
-def fill(
-    rows: Sequence[Row], size: Size, preset: str, results: Path
-) -> tuple[list[Measured], dict[Row, str]]:
-    """Run every row at every temperature, continuing what ``results`` already holds.
+@dataclass(frozen=True)
+class Sheet:
+    """A table's size, target and place: ``folder`` holds the committed records, ``runs`` the full ones."""
 
-    Returns the measured cells, and for each row that cannot be run the reason. A row whose method
-    refuses (no checkpoint for this target, more stages than layers) is such a row; AR refusing is
-    an error of the whole table and raises ``UsageError``.
+    spec: Spec
+    size_name: str
+    size: Size
+    preset: str
+    folder: Path
+    runs: Path
+    plugins: tuple[str, ...] = ()
+
+    def arguments(self, row: Row, temperature: float) -> list[str]:
+        """The command line of ``python -m harness.run`` for one row, without its mode."""
+        argv = [*row.flags(), "--preset", self.preset, "--temperature", f"{temperature:g}"]
+        argv += ["--prompts", str(self.size.prompts[temperature])]
+        argv += ["--max-new-tokens", str(self.size.max_new_tokens)]
+        for name in BENCHMARKS:
+            argv += ["--benchmark", name]
+        return argv
+
+    def find(self, row: Row, temperature: float) -> Stored | None:
+        """What is stored for a cell: records of the table's mode, or of the other where that is not
+        "decode"; for a row that could not be run its reason."""
+        found = None
+        for mode in _modes(self.spec.mode):
+            path = stored.file_of(self.folder, row, self.size_name, temperature, mode)
+            if path.exists():
+                found = stored.read(path)
+                if found.reason is None:
+                    return found
+        return found
+
+
+def _modes(mode: Mode) -> tuple[Mode, ...]:
+    # Decoded records say all that replayed ones do; the reverse is not true of times.
+    return ("replay", "decode") if mode == "replay" else ("decode",)
+
+
+def measured(sheet: Sheet, rows: Sequence[Row]) -> tuple[list[Measured], dict[Row, str]]:
+    """The cells of stored records, and for each row without any the reason: nothing is run."""
+    cells: list[Measured] = []
+    reasons: dict[Row, str] = {}
+    for row in rows:
+        for temperature in sheet.size.temperatures:
+            found = sheet.find(row, temperature)
+            if found is None:
+                continue
+            if found.reason is not None:
+                reasons[row] = found.reason
+                continue
+            lines = summary_rows(found.records, found.baseline)
+            width = found.records[0].width if found.records else 1
+            cells += from_summary(row, lines, width=width)
+    return cells, reasons
+
+
+def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
+    """Run what is not stored yet and store it. Rows that can be replayed are, all together.
+
+    A row that is refused (unknown method, no checkpoint for this target, more stages than layers)
+    is stored with its reason and tried again the next time; AR refusing is an error of the whole
+    table and raises ``UsageError``.
     """
-    known = registry.names()
-    reasons = {
-        row: f"method {row.method!r} is not part of this version" for row in rows if row.method not in known
-    }
-    possible = [row for row in rows if row not in reasons]
-    measured: list[Measured] = []
-    for number, row in enumerate(possible, start=1):
-        print(f"[{number}/{len(possible)}] {row.label}", file=sys.stderr, flush=True)
+    for temperature in sheet.size.temperatures:
+        todo = [row for row in rows if not _done(sheet, row, temperature)]
+        if todo:
+            _fill(sheet, todo, temperature)
+
+
+def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
+    found = sheet.find(row, temperature)
+    if found is None or found.reason is not None:
+        return False
+    same_drafter = found.header.get("checkpoints") == checkpoints(sheet.preset, row)
+    return same_drafter and found.header["argv"] == sheet.arguments(row, temperature)
+
+
+def checkpoints(preset: str, row: Row) -> dict[str, str]:
+    """The preset's drafters for a row's method: with others the stored records are out of date."""
+    known = load_preset(preset).checkpoints
+    return {name: place for name, place in known.items() if name.startswith(row.method)}
+
+
+def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
+    replayed: dict[Row, Plan] = {}
+    decoded: dict[Row, Plan] = {}
+    for row in rows:
         try:
-            measured += run_row(row, size, preset, results)
+            mode, plan = _plan(sheet, row, temperature)
         except UsageError as error:
             if row.method == AR:
                 raise
-            reasons[row] = f"{row.label}: {error}"
-    return measured, reasons
+            _refuse(sheet, row, temperature, f"{row.label}: {error}")
+            continue
+        (replayed if mode == "replay" else decoded)[row] = plan
+    if replayed:
+        print(f"T = {temperature:g}: replaying {', '.join(r.label for r in replayed)}", file=sys.stderr)
+        outcomes = replay.run(list(replayed.values()), sys.argv)
+        for (row, plan), outcome in zip(replayed.items(), outcomes, strict=True):
+            _store(sheet, row, temperature, "replay", plan, outcome)
+    for number, (row, plan) in enumerate(decoded.items(), start=1):
+        print(f"[{number}/{len(decoded)}] T = {temperature:g}: decoding {row.label}", file=sys.stderr)
+        outcome = runner.run(plan, sys.argv)
+        _store(sheet, row, temperature, "decode", plan, outcome)
 
 
-def run_row(row: Row, size: Size, preset: str, results: Path) -> list[Measured]:
-    """All cells of one row: a run per temperature, since each may take its own number of prompts."""
-    measured: list[Measured] = []
-    for temperature in size.temperatures:
-        measured += read(row, run(arguments(row, size, temperature, preset), results))
-    return measured
+def _plan(sheet: Sheet, row: Row, temperature: float) -> tuple[Mode, Plan]:
+    argv = sheet.arguments(row, temperature)
+    for module in sheet.plugins:
+        registry.load_plugin(module)
+    mode: Mode = "decode"
+    if sheet.spec.mode == "replay":
+        plan = make_plan(parse([*argv, "--mode", "replay"]))
+        (method,) = plan.methods.values()
+        if method.can_replay(plan.sampling(temperature, 0)):
+            mode = "replay"
+    if mode == "decode":
+        plan = make_plan(parse(argv))
+    return mode, dataclasses.replace(plan, directory=sheet.runs / plan.directory.name)
 
 
-def arguments(row: Row, size: Size, temperature: float, preset: str) -> list[str]:
-    """The command line of ``python -m harness.run`` for one row at one temperature."""
-    argv = ["--method", row.method, "--preset", preset, "--temperature", f"{temperature:g}"]
-    argv += ["--prompts", str(size.prompts[temperature]), "--max-new-tokens", str(size.max_new_tokens)]
-    for name in BENCHMARKS:
-        argv += ["--benchmark", name]
-    for name, value in row.options:
-        argv += [f"--{name.replace('_', '-')}", str(value)]
-    return argv
+def _store(sheet: Sheet, row: Row, temperature: float, mode: Mode, plan: Plan, outcome: Outcome) -> None:
+    path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, mode)
+    stored.write(path, _header(sheet, row, temperature, plan), outcome.records, outcome.baseline)
 
 
-def run(argv: Sequence[str], results: Path) -> Path:
-    """Do or continue the run of one command line under ``results/runs``; returns its directory.
-
-    Progress goes to stderr. Raises ``UsageError``.
-    """
-    plan = make_plan(parse(argv))
-    plan = dataclasses.replace(plan, directory=results / "runs" / plan.directory.name)
-    runner.run(plan, argv)
-    return plan.directory
+def _refuse(sheet: Sheet, row: Row, temperature: float, reason: str) -> None:
+    path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, sheet.spec.mode)
+    stored.write(path, {"method": row.method, "reason": " ".join(reason.split())})
 
 
-def read(row: Row, directory: Path) -> list[Measured]:
-    """The cells of ``row`` from the records of one run."""
-    return from_summary(row, summary_rows(read_records(directory), read_baseline(directory)))
+def _header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[str, Any]:
+    """How the records came about: the command, the configuration's fingerprint, code and machine."""
+    manifest = read_manifest(plan.directory)
+    return {
+        "label": row.label,
+        "argv": sheet.arguments(row, temperature),
+        "checkpoints": checkpoints(sheet.preset, row),
+        **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
+        "fingerprint": manifest["fingerprint"],
+        "target": manifest["config"]["target"],
+        "facts": [entry["facts"] for entry in manifest["config"]["widths"].values()],
+        "code": manifest["code"],
+        "machine": {name: manifest["machine"][name] for name in ("cpu", "cores", "gpus")},
+        "torch": manifest["versions"]["torch"],
+        "started_at": manifest["started_at"],
+    }

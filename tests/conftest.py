@@ -34,6 +34,18 @@ def llama() -> Target:
     return tiny("llama")
 
 
+@pytest.fixture(scope="session")
+def smollm2() -> Target:
+    """The real default target, in float32; tests that ask for it are marked slow."""
+    from methods.errors import UsageError
+    from methods.target import load_target
+
+    try:
+        return load_target("smollm2-135m", device="cpu")
+    except UsageError as error:
+        pytest.skip(f"the default target cannot be had here: {error}")
+
+
 def random_ids(count: int, vocab: int = 64, seed: int = 0) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocab, (count,), generator=generator).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import resources
@@ -10,11 +10,6 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from methods.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Dtype = Literal["float32", "bfloat16"]
 StopIds = Literal["generation_config"] | tuple[int, ...]

@@ -53,7 +53,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.zero_centred:
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+            # Under autocast x is half precision and the weight is not: the fused norm wants one dtype.
+            return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
         # 1 + weight would lose a half-precision weight's low bits, so it is formed in float32.
         scale = 1.0 + self.weight.float()
         return F.rms_norm(x.float(), self.weight.shape, scale, self.eps).to(x.dtype)
@@ -109,22 +110,34 @@ class Attention(nn.Module):
         mask: Tensor | None,
         past: LayerCache | KeyValues | None,
     ) -> tuple[Tensor, KeyValues]:
-        batch, rows, _ = x.shape
-        head_dim = self.config.head_dim
-        query = self.q_proj(x).view(batch, rows, self.config.heads, -1)
-        key = self.k_proj(x).view(batch, rows, self.config.kv_heads, head_dim)
-        value = self.v_proj(x).view(batch, rows, self.config.kv_heads, head_dim).transpose(1, 2)
+        query, gate = self.queries(x, cos, sin)
+        key, value = self.keys_values(x, cos, sin)
+        out = attend(query, *_with_past(past, key, value), mask)
+        return self.output(out, gate), (key, value)
+
+    def queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Rotated queries, and the output gate if any: [batch, rows, heads, head_dim] each."""
+        query = self.q_proj(x).view(*x.shape[:2], self.config.heads, -1)
         gate = None
         if self.config.gated:
-            query, gate = query.split(head_dim, dim=-1)
+            query, gate = query.split(self.config.head_dim, dim=-1)
         if self.config.qk_norm:
-            query, key = self.q_norm(query), self.k_norm(key)
-        query = rotate(query, cos, sin)
-        key = rotate(key, cos, sin).transpose(1, 2)
-        out = attend(query, *_with_past(past, key, value), mask)
+            query = self.q_norm(query)
+        return rotate(query, cos, sin), gate
+
+    def keys_values(self, x: Tensor, cos: Tensor, sin: Tensor) -> KeyValues:
+        """Rotated keys and the values of ``x``'s rows."""
+        shape = (*x.shape[:2], self.config.kv_heads, self.config.head_dim)
+        key, value = self.k_proj(x).view(shape), self.v_proj(x).view(shape)
+        if self.config.qk_norm:
+            key = self.k_norm(key)
+        return rotate(key, cos, sin).transpose(1, 2), value.transpose(1, 2)
+
+    def output(self, attended: Tensor, gate: Tensor | None) -> Tensor:
+        """What attention adds to the residual [batch, rows, hidden]."""
         if gate is not None:
-            out = out * gate.sigmoid()
-        return self.o_proj(out.flatten(2)), (key, value)
+            attended = attended * gate.sigmoid()
+        return self.o_proj(attended.flatten(2))
 
 
 def _with_past(past: LayerCache | KeyValues | None, key: Tensor, value: Tensor) -> KeyValues:
@@ -166,5 +179,8 @@ class DecoderLayer(nn.Module):
         if attention_input is None:
             attention_input = self.input_layernorm(residual)
         mixed, new = self.self_attn(attention_input, cos, sin, mask, past)
-        residual = residual + mixed
-        return residual + self.mlp(self.post_attention_layernorm(residual)), new
+        return self.add_mlp(residual + mixed), new
+
+    def add_mlp(self, residual: Tensor) -> Tensor:
+        """The layer's second half."""
+        return residual + self.mlp(self.post_attention_layernorm(residual))

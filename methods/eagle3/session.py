@@ -80,9 +80,12 @@ class Eagle3Session:
                 grown[node] = grown[parent]
             grown[node, node] = True
         self._ancestors = grown
-        positions = torch.full((count,), self._length + self._level, device=ids.device)
+        position = self._length + self._level
         self._level += 1
-        mask = self._tree_mask(grown[old:].to(ids.device), int(positions[0]))
+        mask = None  # a chain sees everything before it
+        if self._head.config.window is not None or not grown[old:].all():
+            mask = self._tree_mask(grown[old:].to(ids.device), position)
+        positions = torch.full((count,), position, device=ids.device)
         out, _ = self._head.slots(parent_outputs[None], ids[None], positions, mask, self._cache)
         return out[0], self._head.logits(out[0])
 

@@ -7,10 +7,13 @@ from typing import Any
 
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.pipeline.method import PipelineMethod, PipelineOptions
+from methods.pipeline.replay import DraftLogits
 from methods.ppsd import checkpoint
 from methods.ppsd.drafter import PpsdDrafter
 from methods.ppsd.exit_head import HeadClass
+from methods.ppsd.replay import PpsdReplay
 from methods.registry import register
+from methods.replay import KnownOutput
 from methods.target.target import Target
 
 
@@ -56,6 +59,10 @@ class Ppsd(PipelineMethod):
 
     def drafter(self) -> PpsdDrafter:
         return PpsdDrafter(self.head)
+
+    def draft_logits(self, known: KnownOutput) -> DraftLogits:
+        features = known.features(self.drafter().reads)[:, 0]
+        return PpsdReplay(self.head, features, len(known.prompt_ids)).logits
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), **self._about, "head_class": self.head.config.head_class}

@@ -66,15 +66,17 @@ class Aggregation:
         return self.anchors[: self.types[depth] + 1]
 
 
-def choose_anchors(stage_layers: Sequence[int], anchors: Sequence[int] | None = None) -> Aggregation:
-    """Given anchors, checked, or by rule: 0, the ends of stages 1, 3 and 6, and L - 1.
+def choose_anchors(
+    stage_layers: Sequence[int], anchors: Sequence[int] | None = None, deepest: int | None = None
+) -> Aggregation:
+    """Given anchors, checked, or by rule: 0, the ends of stages 1, 3 and 6, and ``deepest`` (L - 1).
 
     Of several rule anchors that first become available at the same depth only the deepest is
     kept, so every projection is used at some depth. Given anchors with an unused one are refused.
     """
     stages = tuple(stage_layers)
     if anchors is None:
-        return Aggregation(stages, _automatic(stages))
+        return Aggregation(stages, _automatic(stages, deepest))
     aggregation = Aggregation(stages, tuple(anchors))
     if dead := aggregation.dead_anchors:
         raise UsageError(
@@ -84,9 +86,9 @@ def choose_anchors(stage_layers: Sequence[int], anchors: Sequence[int] | None = 
     return aggregation
 
 
-def _automatic(stages: tuple[int, ...]) -> tuple[int, ...]:
+def _automatic(stages: tuple[int, ...], deepest: int | None) -> tuple[int, ...]:
     boundaries = (0, *accumulate(stages))
-    deepest = boundaries[-1] - 1
+    deepest = boundaries[-1] - 1 if deepest is None else deepest
     wanted = {0, deepest} | {min(boundaries[min(k, len(stages))], deepest) for k in (1, 3, 6)}
     by_depth: dict[int, int] = {}
     for anchor in sorted(wanted):

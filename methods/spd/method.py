@@ -8,10 +8,13 @@ from typing import Any, Literal, get_args
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.pipeline.method import PipelineMethod, PipelineOptions
+from methods.pipeline.replay import DraftLogits
 from methods.registry import register
+from methods.replay import KnownOutput
 from methods.spd import checkpoint
 from methods.spd.aggregation import choose_anchors
 from methods.spd.drafter import SpdDrafter
+from methods.spd.replay import SpdReplay
 from methods.target.target import Target
 
 Schedule = Literal["pre-step", "post-step"]
@@ -67,6 +70,11 @@ class Spd(PipelineMethod):
 
     def drafter(self) -> SpdDrafter:
         return SpdDrafter(self.module, series=self.options.schedule == "post-step")
+
+    def draft_logits(self, known: KnownOutput) -> DraftLogits:
+        drafter = self.drafter()
+        features = known.features(drafter.reads)
+        return SpdReplay(self.module, features, len(known.prompt_ids), drafter.series).logits
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), **self._about, "draft_layers": self.module.config.draft_layers}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from transformers.models.qwen3_5.modeling_qwen3_5 import (
     torch_chunk_gated_delta_rule,
@@ -12,6 +14,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
 
 from methods.target.block import Block
 from methods.target.fused import FusedLinear
+from methods.target.quiet import hide_fallback_hints
 from methods.target.state import RecurrentCache
 
 
@@ -24,7 +27,8 @@ class GatedDeltaNet:
     each from its own parent's state, since no mask can separate branches in a recurrent state.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: Any) -> None:
+        hide_fallback_hints()
         self.projections = FusedLinear(
             [module.in_proj_qkv, module.in_proj_z, module.in_proj_b, module.in_proj_a]
         )
@@ -36,24 +40,30 @@ class GatedDeltaNet:
         self.conv_weight: Tensor = module.conv1d.weight.data.squeeze(1)  # [channels, kernel]
         self.decay: Tensor = -module.A_log.data.float().exp()
         self.dt_bias: Tensor = module.dt_bias.data
-        self.norm: nn.Module = module.norm
-        self.out: nn.Module = module.out_proj
+        self.norm: Any = module.norm
+        self.out = FusedLinear([module.out_proj])
 
     def new_cache(self, batch: int, like: Tensor) -> RecurrentCache:
         return RecurrentCache()
 
-    def __call__(self, x: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
-        """[batch, count, hidden] -> [batch, count, hidden]; stores the states the block asks for."""
+    def matrices(self) -> list[Tensor]:
+        """The weights every token is multiplied with."""
+        return [self.projections.weight, self.out.weight]
+
+    def __call__(self, x: Tensor, residual: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
+        """``residual`` plus the output for x, both [batch * count, hidden]; stores the states the
+        block asks for."""
         if block.real is not None:
-            x = x * block.real
-        mixed, z, b, a = self.projections(x).split(self.projections.sizes, -1)
+            x = x * block.real.reshape(-1, 1)
+        projected = self.projections(x).view(-1, block.count, sum(self.projections.sizes))
+        mixed, z, b, a = projected.split(self.projections.sizes, -1)
         beta = b.sigmoid()
         g = self.decay * F.softplus(a.float() + self.dt_bias)
         run = self._recorded if block.record else self._final
         core = run(mixed.transpose(1, 2), g, beta, block, cache)
         gate = z.reshape(-1, self.head_v_dim)
         normed = self.norm(core.reshape(-1, self.head_v_dim), gate)
-        return self.out(normed.view(*x.shape[:2], -1))
+        return self.out.add_to(residual, normed.view(x.shape[0], -1))
 
     def _final(self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
         """All tokens at once; only the state after the last slot is kept."""
@@ -69,7 +79,9 @@ class GatedDeltaNet:
         cache.store(block.end - 1, (window[..., window.shape[-1] - self.kernel + 1 :], recurrent))
         return core
 
-    def _recorded(self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
+    def _recorded(
+        self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache
+    ) -> Tensor:
         """Level by level, all nodes of a level as one batch; the state after every slot is kept."""
         core = mixed.new_empty(1, block.count, self.value_dim // self.head_v_dim, self.head_v_dim)
         for level in block.levels():

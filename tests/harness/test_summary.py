@@ -41,7 +41,9 @@ def test_row_holds_the_published_keys_and_figures() -> None:
     expected = {"prompts": 2, "tokens": 5, "tok_per_s": 5 / 3, "L_acc": 5 / 3, "S0": 5 / 3, "S": 5 / 3}
     expected |= {"wallclock_speedup": 4.0, "step_acceptance": None, "lossless": "exact", "accuracy": 0.5}
     assert {key: line[key] for key in expected} == expected
-    assert line["failed"] == 0 and len(line["S_interval"]) == 2
+    assert (line["failed"], line["nodes_per_stage"]) == (0, 1.0)
+    assert list(line)[len(ROW_KEYS) : len(ROW_KEYS) + 2] == ["failed", "nodes_per_stage"]
+    assert len(line["S_interval"]) == 2
 
 
 def test_failures_are_counted_in_their_row() -> None:

@@ -1,31 +1,27 @@
-"""The table command: what it refuses, what it runs, where it writes."""
+"""The table command: what it refuses, what it runs, where it writes, and that records are enough."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from harness.cli import parse
-from harness.records import Record, StepArrays, to_line
+from harness.records import Record, StepArrays
+from harness.runner import Outcome
+from harness.summary import rows as summary_rows
 from methods import registry
 from methods.errors import UsageError
 from paper_tables import __main__ as cli
-from paper_tables import runs
-from paper_tables.measured import from_summary
-from paper_tables.plan import SIZES, TABLE1, Row, Size
-
-LINES = [
-    {"benchmark": name, "temperature": t, "width": 1, "prompts": 8, "tokens": 9, "S0": 1.0, "S": 1.0}
-    | {"S0_interval": None, "S_interval": None, "lossless": "exact", "failed": 0}
-    for name in ("mt_bench", "overall")
-    for t in (0.0, 1.0)
-]
+from paper_tables import runs, stored
+from paper_tables.plan import SIZES, SPECS, TABLE1, Row, Size
+from paper_tables.runs import Sheet
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["7"], "unknown table '7'; known: 1"),
+        (["7"], "unknown table '7'; known: 1, 2, 3, 4, 5"),
         (["1", "--size", "huge"], "unknown size 'huge'; known: quick, paper"),
         ([], "the following arguments are required: N"),
         (["1", "--sise", "quick"], "unrecognized arguments: --sise quick"),
@@ -39,118 +35,271 @@ def test_bad_input_is_one_line_and_code_2(argv, message, capsys):
     assert captured.err == f"error: {message}\n"
 
 
+def record(prompt_id="0", accepted=(1, 0), **changes):
+    """Two rounds of a chain of two drafts on 4 layers, with a draft layer each."""
+    emitted = [kept + 1 for kept in accepted]
+    steps = StepArrays([2, 2], list(accepted), emitted, [4.0, 4.0], [1.0, 1.0], [2, 2], [3, 3])
+    fields = {
+        "benchmark": "gsm8k",
+        "prompt_id": prompt_id,
+        "turn": 1,
+        "temperature": 0.0,
+        "width": 1,
+        "repeat": 0,
+        "prompt_ids": [1],
+        "output_ids": [0] * (1 + sum(emitted)),
+        "finish_reason": "length",
+        "prefill_s": 0.1,
+        "decode_s": 1.0,
+        "steps": steps,
+        "lossless": "exact",
+        "error": None,
+        "method": "ngram",
+        "num_layers": 4,
+    }
+    return Record(**fields | changes)
+
+
+RECORDS = [record("0"), record("1", (2, 1), decode_s=2.0), record("2", error="broken", steps=StepArrays())]
+BASELINE = [
+    dataclasses.replace(entry, method="autoregressive", decode_s=3.0)
+    for entry in RECORDS
+    if entry.error is None
+]
+NGRAM = Row.of("n-gram", "ngram")
+
+
+def test_stored_records_give_the_figures_of_full_ones(tmp_path):
+    path = tmp_path / "a.jsonl"
+    stored.write(path, {"label": "n-gram"}, RECORDS, BASELINE)
+    found = stored.read(path)
+    assert found.reason is None and found.header["label"] == "n-gram"
+    full, kept = summary_rows(RECORDS, BASELINE), summary_rows(found.records, found.baseline)
+    names = ("S0", "S", "tok_per_s", "wallclock_speedup", "step_acceptance", "nodes_per_stage")
+    for theirs, ours in zip(full, kept, strict=True):
+        for name in (*names, *(f"{name}_interval" for name in names), "tokens", "failed", "lossless"):
+            assert ours[name] == pytest.approx(theirs[name]), name
+
+
+def test_an_expectation_is_stored(tmp_path):
+    expected = {name: 2.5 for name in stored.COLUMNS} | {"emitted": 2.9999999999}
+    entry = record(expected=expected, decode_s=None, mode="replay", lossless="replayed")
+    stored.write(tmp_path / "a.jsonl", {}, [entry])
+    (kept,) = stored.read(tmp_path / "a.jsonl").records
+    assert (kept.total("target_layers"), kept.decoded, kept.decode_s) == (2.5, 3, None)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 9}', '{"format": 1, "columns": ["a"]}\n[1, 2]', "x"])
+def test_damaged_files_are_refused(tmp_path, text):
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(UsageError):
+        stored.read(tmp_path / "a.jsonl")
+
+
+@pytest.fixture
+def sheet(tmp_path):
+    size = Size(prompts={0.0: 2}, max_new_tokens=8)
+    return Sheet(SPECS["1"], "quick", size, "tiny", tmp_path / "tiny", tmp_path / "runs")
+
+
+@dataclasses.dataclass
+class FakePlan:
+    request: object
+    directory: Path
+    methods: dict
+
+    def sampling(self, temperature, seed):
+        return None
+
+
+class FakeMethod:
+    def __init__(self, replayable):
+        self.replayable = replayable
+
+    def can_replay(self, sampling):
+        return self.replayable
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """What would be run, in lists; ``spd`` is refused, ``eagle3`` cannot be replayed."""
+    calls = {"replay": [], "decode": []}
+
+    def make_plan(request):
+        if request.method == "spd":
+            raise UsageError("no checkpoint\nfor tiny")
+        name = f"{request.method}-{request.mode}"
+        return FakePlan(request, Path("elsewhere") / name, {1: FakeMethod(request.method != "eagle3")})
+
+    def replay_all(plans, argv):
+        calls["replay"].append([plan.directory for plan in plans])
+        return [Outcome(RECORDS[:2], []) for _ in plans]
+
+    def run(plan, argv):
+        calls["decode"].append(plan.directory)
+        return Outcome(RECORDS[:2], BASELINE)
+
+    monkeypatch.setattr(runs, "make_plan", make_plan)
+    monkeypatch.setattr(runs.replay, "run", replay_all)
+    monkeypatch.setattr(runs.runner, "run", run)
+    monkeypatch.setattr(
+        runs,
+        "_header",
+        lambda sheet, row, temperature, plan: {
+            "argv": sheet.arguments(row, temperature),
+            "checkpoints": runs.checkpoints(sheet.preset, row),
+        },
+    )
+    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {})
+    return calls
+
+
+AR, EAGLE, SPD = (Row.of(name, name) for name in ("autoregressive", "eagle3", "spd"))
+
+
+def test_rows_are_replayed_together_others_decoded_and_refusals_kept(sheet, world):
+    runs.fill(sheet, [AR, NGRAM, EAGLE, SPD])
+    assert world["replay"] == [
+        [sheet.runs / "autoregressive-replay", sheet.runs / "ngram-replay"],
+    ]
+    assert world["decode"] == [sheet.runs / "eagle3-decode"]
+    cells, reasons = runs.measured(sheet, [AR, NGRAM, EAGLE, SPD])
+    assert {cell.row for cell in cells} == {AR, NGRAM, EAGLE}
+    assert reasons == {SPD: "spd: no checkpoint for tiny"}
+
+
+def test_what_is_stored_is_not_run_again_but_refusals_are_retried(sheet, world, monkeypatch):
+    runs.fill(sheet, [NGRAM, SPD])
+    runs.fill(sheet, [NGRAM, SPD])
+    assert len(world["replay"]) == 1
+    monkeypatch.setattr(
+        runs, "make_plan", lambda request: FakePlan(request, Path("x"), {1: FakeMethod(True)})
+    )
+    runs.fill(sheet, [NGRAM, SPD])
+    assert len(world["replay"]) == 2
+    assert runs.measured(sheet, [SPD])[1] == {}
+
+
+def test_other_arguments_are_another_record(sheet, world):
+    runs.fill(sheet, [NGRAM])
+    longer = dataclasses.replace(sheet, size=Size(prompts={0.0: 2}, max_new_tokens=16))
+    runs.fill(longer, [NGRAM])
+    assert len(world["replay"]) == 2
+
+
+def test_another_drafter_is_another_record(sheet, world, monkeypatch):
+    runs.fill(sheet, [NGRAM])
+    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {"ngram": "new"})
+    runs.fill(sheet, [NGRAM])
+    assert len(world["replay"]) == 2
+
+
+def test_times_are_never_replayed(sheet, world):
+    runs.fill(sheet, [NGRAM])
+    clock = dataclasses.replace(sheet, spec=SPECS["2"])
+    assert runs.measured(clock, [NGRAM]) == ([], {})
+    runs.fill(clock, [NGRAM])
+    assert world["decode"] == [sheet.runs / "ngram-decode"]
+    (cell, _) = runs.measured(clock, [NGRAM])[0]
+    assert cell.figures["wallclock_speedup"].value == pytest.approx(6 / 3)
+
+
+def test_ar_refusing_stops_the_table(sheet, world, monkeypatch):
+    def refuse(request):
+        raise UsageError("unknown preset 'tiny'")
+
+    monkeypatch.setattr(runs, "make_plan", refuse)
+    with pytest.raises(UsageError, match="unknown preset"):
+        runs.fill(sheet, [AR])
+
+
+def test_arguments_of_one_row(sheet):
+    row = Row.of("SPD", "spd", n=8, draft_layers=3, untrained=True, other="a;b")
+    argv = sheet.arguments(row, 0.0)
+    request = parse(argv)
+    assert request.options == {"n": "8", "draft_layers": "3", "untrained": "true", "other": "a;b"}
+    assert (request.prompts, request.temperatures, request.max_new_tokens) == (2, (0.0,), 8)
+    assert request.benchmarks == ("mt_bench", "gsm8k", "humaneval")
+
+
+def test_the_harness_accepts_the_arguments_of_every_row(sheet):
+    for spec in SPECS.values():
+        for row in spec.rows:
+            request = parse(sheet.arguments(row, 0.0))
+            options = {name: str(value) for name, value in row.options if name != "width"}
+            assert request.options == options
+            assert request.widths == ((4,) if "width" in dict(row.options) else ())
+            assert row.method in registry.names()
+
+
 @pytest.mark.parametrize("format_name", ["markdown", "csv", "latex"])
 def test_table_is_printed_and_written(format_name, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(runs, "fill", lambda *_: (from_summary(TABLE1[0], LINES), {}))
+    monkeypatch.setattr(runs, "fill", lambda *_: None)
+    path = stored.file_of(tmp_path / "tiny", TABLE1[-1], "quick", 0.0, "replay")
+    stored.write(path, {"argv": []}, RECORDS)
     argv = ["1", "--preset", "tiny", "--format", format_name, "--results", str(tmp_path)]
     assert cli.main(argv) == 0
-    (written,) = (tmp_path / "tiny").iterdir()
+    (written,) = (entry for entry in (tmp_path / "tiny").iterdir() if entry.is_file())
     assert written.stem == "table1"
-    assert written.read_text(encoding="utf-8") == capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert written.read_text(encoding="utf-8") == printed and "n-gram" in printed
+
+
+def test_all_tables_from_stored_records_alone(tmp_path, monkeypatch):
+    def fail(*_):
+        raise AssertionError("nothing may run")
+
+    monkeypatch.setattr(runs, "make_plan", fail)
+    argv = ["all", "--preset", "tiny", "--size", "paper", "--stored-only", "--results", str(tmp_path)]
+    assert cli.main(argv) == 0
+    names = {f"table{number}-paper.md" for number in SPECS}
+    assert {entry.name for entry in (tmp_path / "tiny").iterdir()} == names
+
+
+def test_random_drafters_are_marked_and_kept_apart(tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(runs, "fill", lambda sheet, rows: asked.extend(rows))
+    assert cli.main(["1", "--preset", "tiny", "--untrained", "--results", str(tmp_path)]) == 0
+    assert (tmp_path / "tiny" / "untrained" / "table1.md").exists()
+    assert "SPD n=8 Ls=3 (untrained)" in capsys.readouterr().out
+    drafters = [row for row in asked if row.method in ("spd", "ppsd", "eagle3")]
+    assert drafters and all(("untrained", True) in row.options for row in drafters)
+
+
+def test_a_method_can_be_added_to_every_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runs, "fill", lambda *_: None)
+    for number in SPECS:
+        assert cli.main([number, "--preset", "tiny", "--method", "mine", "--results", str(tmp_path)]) == 0
+        assert "| mine " in capsys.readouterr().out
 
 
 def test_unwritable_results_are_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(runs, "fill", lambda *_: ([], {}))
+    monkeypatch.setattr(runs, "fill", lambda *_: None)
     (tmp_path / "tiny").write_text("a file where the directory should be")
     assert cli.main(["1", "--preset", "tiny", "--results", str(tmp_path)]) == 2
     assert "cannot write" in capsys.readouterr().err
 
 
-AR, NGRAM, SPD = (Row.of(name, name) for name in ("autoregressive", "ngram", "spd"))
+ROOT = Path(__file__).resolve().parents[2]
+COMMITTED = sorted((ROOT / "results").glob("*/table[1-5]*.md"))
 
 
-@pytest.fixture
-def known(monkeypatch):
-    monkeypatch.setattr(registry, "names", lambda: ["autoregressive", "ngram"])
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_committed_tables_follow_from_committed_records(path, tmp_path):
+    """C29."""
+    number, _, size = path.stem.removeprefix("table").partition("-")
+    argv = [number, "--preset", path.parent.name, "--size", size or "quick", "--stored-only"]
+    options = cli._parser().parse_args([*argv, "--results", str(tmp_path)])
+    (tmp_path / path.parent.name).mkdir(parents=True)
+    (tmp_path / path.parent.name / "records").symlink_to(path.parent / "records")
+    assert cli.build(number, options) == path.read_text(encoding="utf-8")
 
 
-def test_rows_that_cannot_run_say_why_and_the_others_run(known, monkeypatch):
-    def run_row(row, *_):
-        if row is NGRAM:
-            raise UsageError("no window")
-        return from_summary(row, LINES)
-
-    monkeypatch.setattr(runs, "run_row", run_row)
-    measured, reasons = runs.fill([AR, NGRAM, SPD], SIZES["quick"], "tiny", Path())
-    assert {cell.row for cell in measured} == {AR}
-    assert reasons == {NGRAM: "ngram: no window", SPD: "method 'spd' is not part of this version"}
-
-
-def test_ar_refusing_stops_the_table(known, monkeypatch):
-    def refuse(*_):
-        raise UsageError("unknown preset 'tiny'")
-
-    monkeypatch.setattr(runs, "run_row", refuse)
-    with pytest.raises(UsageError, match="unknown preset"):
-        runs.fill([AR], SIZES["quick"], "tiny", Path())
-
-
-def test_arguments_of_one_row():
-    row = Row.of("SPD", "spd", n=8, draft_layers=3)
-    size = Size(prompts={0.0: 8, 1.0: 2}, max_new_tokens=128)
-    argv = runs.arguments(row, size, 1.0, "tiny")
-    pairs = list(zip(argv[::2], argv[1::2], strict=True))
-    assert ("--prompts", "2") in pairs and ("--temperature", "1") in pairs
-    assert ("--n", "8") in pairs and ("--draft-layers", "3") in pairs
-    assert [value for name, value in pairs if name == "--benchmark"] == ["mt_bench", "gsm8k", "humaneval"]
-
-
-def test_the_harness_accepts_the_arguments_of_every_row():
-    for row in TABLE1:
-        request = parse(runs.arguments(row, SIZES["quick"], 0.0, "tiny"))
-        assert request.options == {name: str(value) for name, value in row.options}
-        assert (request.method, request.prompts, request.temperatures) == (row.method, 8, (0.0,))
-
-
-def test_runs_lie_under_the_results_directory(tmp_path, monkeypatch):
-    @dataclasses.dataclass
-    class Plan:
-        request: object
-        directory: Path
-
-    started = []
-    monkeypatch.setattr(runs, "make_plan", lambda request: Plan(request, Path("elsewhere/runs/tiny-ar-1a2b")))
-    monkeypatch.setattr(runs.runner, "run", lambda plan, argv: started.append((plan, argv)))
-    argv = runs.arguments(AR, SIZES["quick"], 0.0, "tiny")
-    assert runs.run(argv, tmp_path) == tmp_path / "runs" / "tiny-ar-1a2b"
-    ((plan, given),) = started
-    assert plan.directory == tmp_path / "runs" / "tiny-ar-1a2b" and given == argv
-    assert plan.request.method == "autoregressive"
-
-
-def test_cells_come_from_the_records_of_a_run(tmp_path):
-    """Two GSM8K prompts of a drafter on 4 layers: 3 and 5 tokens in 2 rounds of 4 + 1 layers each."""
-    steps = [
-        StepArrays([2, 2], [a, b], [a + 1, b + 1], [4.0, 4.0], [1.0, 1.0], [2, 2])
-        for a, b in ((1, 0), (2, 1))
-    ]
-    records = [
-        Record(
-            "gsm8k",
-            str(i),
-            1,
-            0.0,
-            1,
-            0,
-            [1],
-            [0] * (1 + sum(step.emitted)),
-            "length",
-            0.1,
-            1.0,
-            step,
-            "exact",
-            None,
-            num_layers=4,
-        )
-        for i, step in enumerate(steps)
-    ]
-    (tmp_path / "records.jsonl").write_bytes(b"".join(map(to_line, records)))
-    cells = {cell.benchmark: cell for cell in runs.read(NGRAM, tmp_path)}
-    assert set(cells) == {"gsm8k", "overall"}
-    assert cells["overall"].S0.value == pytest.approx(8 * 4 / 16)
-    assert cells["overall"].S.value == pytest.approx(8 * 4 / 20)
-    assert cells["overall"].S0.low <= 2.0 <= cells["overall"].S0.high
-    assert (cells["gsm8k"].prompts, cells["gsm8k"].tokens, cells["gsm8k"].lossless) == (2, 8, "exact")
+def test_committed_results_stay_small():
+    files = [path for path in (ROOT / "results").glob("*/records/**/*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 2_000_000
+    for path in files:
+        json.loads(path.read_text(encoding="utf-8").splitlines()[0])
 
 
 def test_sizes():

@@ -61,7 +61,13 @@ def test_one_rejection_by_hand():
         (0, 0, 0),
         (1, 1, 1),
     ]
-    assert [step.nodes for step in pipeline.steps][:5] == [(1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 1, 1), (1, 0, 0)]
+    assert [step.nodes for step in pipeline.steps][:5] == [
+        (1, 0, 0),
+        (1, 1, 0),
+        (1, 1, 1),
+        (1, 1, 1),
+        (1, 0, 0),
+    ]
     assert {(s.target_layers, s.draft_layers) for s in pipeline.steps} == {(1.0, 0.5)}
     assert [s.depth for s in pipeline.steps] == [0, 0, 1, 1, 0, 0, 1]
 

@@ -1,10 +1,11 @@
-"""Table 1 as a pure function of summary lines."""
+"""Tables as pure functions of summary lines."""
 
 import pytest
 
-from paper_tables import table1
+from paper_tables import published
+from paper_tables import table as tables
 from paper_tables.measured import from_summary
-from paper_tables.plan import TABLE1, Row
+from paper_tables.plan import SPECS, TABLE1, Row
 from paper_tables.render import render
 
 AR = Row.of("AR", "autoregressive")
@@ -19,13 +20,13 @@ def line(benchmark="overall", temperature=0.0, width=1, s0=1.5, s=1.25, lossless
 
 
 def cell(table, label, column, benchmark="overall", temperature=0.0):
-    heading = f"T = {temperature:g}, {table1.TITLES[benchmark]}"
+    heading = f"T = {temperature:g}, {tables.TITLES[benchmark]}"
     (section,) = [section for section in table.sections if section.heading == heading]
     return section.frame.set_index("method").loc[label, column]
 
 
-def build(measured, rows=(AR, EAGLE, SPD), reasons=None, temperatures=(0.0, 1.0)):
-    return table1.build(rows, temperatures, measured, reasons or {}, target="tiny")
+def build(measured, rows=(AR, EAGLE, SPD), reasons=None, temperatures=(0.0, 1.0), number="1"):
+    return tables.build(SPECS[number], rows, temperatures, measured, reasons or {}, target="tiny")
 
 
 def test_value_and_interval_of_a_measured_cell():
@@ -52,14 +53,14 @@ def test_a_cell_without_record_shows_a_dash_and_the_reason_underneath():
     assert all(mark.startswith("- (") for mark in marks.values())
     notes = dict(note.split(" ", 1) for note in table.notes if note.startswith("("))
     assert notes[marks[SPD.label].removeprefix("- ")] == "SPD: no checkpoint for tiny"
-    assert notes[marks[EAGLE.label].removeprefix("- ")] == table1.NO_RECORD
+    assert notes[marks[EAGLE.label].removeprefix("- ")] == tables.NO_RECORD
 
 
 @pytest.mark.parametrize("lossless", [None, "unchecked"])
 def test_no_speedup_without_losslessness_status(lossless):
     table = build(from_summary(SPD, [line(lossless=lossless)]))
     assert cell(table, SPD.label, "S").startswith("- (")
-    assert table1.UNCHECKED in "\n".join(table.notes)
+    assert tables.UNCHECKED in "\n".join(table.notes)
     assert table.data.loc[table.data["method"] == "spd", "S"].isna().all()
 
 
@@ -80,7 +81,7 @@ def test_ar_is_the_reference_and_not_compared_with_itself(lossless, shown):
 
 def test_records_without_decoded_tokens_show_why():
     table = build(from_summary(SPD, [line(s0=None, s=None)]))
-    assert cell(table, SPD.label, "S0").startswith("- (") and table1.NO_TOKENS in "\n".join(table.notes)
+    assert cell(table, SPD.label, "S0").startswith("- (") and tables.NO_TOKENS in "\n".join(table.notes)
 
 
 def test_failed_prompts_are_told():
@@ -112,3 +113,51 @@ def test_rows_of_the_paper():
 def test_same_input_same_text(format_name):
     measured = from_summary(SPD, [line()])
     assert render(build(measured), format_name) == render(build(measured), format_name)
+
+
+def test_wallclock_table_shows_times_and_the_published_speedup():
+    measured = from_summary(
+        SPD, [line(tok_per_s=20.5, wallclock_speedup=1.5, wallclock_speedup_interval=[1.4, 1.6])]
+    )
+    table = build(measured, number="2")
+    assert cell(table, SPD.label, "tok/s") == "20.5"
+    assert cell(table, SPD.label, "wall-clock") == "1.50 [1.40, 1.60]"
+    assert cell(table, SPD.label, "Qwen3.5-9B wall-clock (published)") == "2.67"
+    assert "S0" not in table.sections[0].frame
+
+
+def test_schedule_table_shows_the_published_ranges():
+    rows = SPECS["3"].rows
+    table = build([], rows=rows, number="3")
+    column = f"{published.ALL_CELLS} S0 (published)"
+    assert cell(table, "SPD n=16 Ls=2 post-step", column) == "3.66 to 4.78"
+    assert cell(table, "SPD n=16 Ls=2 pre-step", column) == "2.63 to 4.04"
+    assert cell(table, "SPD n=16 Ls=2 post-step", column, "gsm8k") == ""
+    assert cell(table, "SPD n=8 Ls=3 post-step", "Qwen3.5-4B S (published)") == ""
+    assert cell(table, "SPD n=8 Ls=3 pre-step", "Qwen3.5-4B S (published)") == "3.39"
+
+
+def test_tree_table_shows_nodes_beside_s0():
+    (row,) = [row for row in SPECS["5"].rows if dict(row.options) == {"n": 8, "draft_layers": 3, "width": 4}]
+    lines = [line(width=4, nodes_per_stage=3.5, temperature=1.0)]
+    table = build(from_summary(row, lines, width=4), rows=SPECS["5"].rows, number="5")
+    assert list(table.sections[0].frame)[1:4] == ["S0", "nodes per stage", "S"]
+    assert cell(table, row.label, "nodes per stage", temperature=1.0) == "3.50"
+    # Appendix B of the paper: SPD, n = 8, Ls = 3, T = 1, W = 4, on the 4B.
+    assert cell(table, row.label, "Qwen3.5-4B S (published)", temperature=1.0) == "3.84"
+    assert cell(table, row.label, "Qwen3.5-4B S (published)", temperature=0.0) == ""
+
+
+def test_grid_of_layers_and_stages():
+    options = [dict(row.options) for row in SPECS["4"].rows]
+    assert [(each["n"], each["draft_layers"]) for each in options] == [
+        (n, layers) for n in (4, 8, 16) for layers in (2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize("number", sorted(SPECS))
+def test_every_table_renders_without_a_record(number):
+    table = build([], rows=SPECS[number].rows, number=number)
+    assert len({row.slug for row in SPECS[number].rows}) == len(SPECS[number].rows)
+    for format_name in ("markdown", "csv", "latex"):
+        assert tables.NO_RECORD in render(table, format_name)

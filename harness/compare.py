@@ -1,0 +1,209 @@
+"""``python -m harness.compare RUN RUN ...``: runs side by side on the prompts they share.
+
+The first run is what the others are compared with. Differences are paired: every resample draws
+the same prompts for both runs, so a hard prompt that slows both is no difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tabulate import tabulate
+
+from harness import metrics
+from harness.manifest import read_manifest
+from harness.metrics import Estimate
+from harness.records import Record, read_baseline, read_records
+from harness.summary import worst
+from methods.errors import UsageError
+
+MUST_AGREE = ("target", "turns", "dtype", "template", "top_k", "top_p", "max_new_tokens")
+"""Fields of a run's configuration without whose agreement a comparison means nothing."""
+
+Unit = tuple[str, str, int, float, int]
+Pair = tuple[Record, Record]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory as read."""
+
+    name: str
+    config: dict[str, Any]
+    records: list[Record]
+    baseline: list[Record]
+
+    @classmethod
+    def read(cls, directory: Path) -> Run:
+        config = read_manifest(directory)["config"]
+        return cls(directory.name, config, read_records(directory), read_baseline(directory))
+
+    @property
+    def mode(self) -> str:
+        return self.config.get("mode", "decode")
+
+
+def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One line per run, width and temperature: its figures on the common prompts and, after the
+    first run, how S and tok/s relate to the first's with 95 % intervals.
+
+    Raises ``UsageError`` for runs that differ in a field of ``MUST_AGREE``, for one with several
+    widths (name one run per width), and for runs without a common prompt.
+    """
+    if len(runs) < 2:
+        raise UsageError(f"at least two runs are needed to compare, got {len(runs)}")
+    for run in runs[1:]:
+        _check(runs[0], run)
+    for run in runs:
+        widths = sorted({record.width for record in run.records})
+        if len(widths) > 1:
+            raise UsageError(f"run {run.name} holds widths {widths}; compare runs of one width each")
+    common = set.intersection(*({_unit(r) for r in metrics.completed(run.records)} for run in runs))
+    if not common:
+        raise UsageError("the runs have no completed prompt in common")
+    lines = []
+    for temperature in sorted({unit[3] for unit in common}):
+        units = {unit for unit in common if unit[3] == temperature}
+        first = _kept(runs[0], units)
+        for run in runs:
+            mine = _kept(run, units)
+            line = _figures(run, mine)
+            if run is not runs[0]:
+                line["S_ratio"] = _shown(ratio(first, mine, _layers))
+                line["tok_per_s_ratio"] = _shown(ratio(first, mine, _seconds))
+                line["same_output"] = _same(first, mine)
+            lines.append({"run": run.name, "mode": run.mode, "temperature": temperature, **line})
+    return lines
+
+
+def ratio(
+    first: Sequence[Record], second: Sequence[Record], cost: Callable[[Record], float | None]
+) -> Estimate | None:
+    """Tokens per ``cost`` of ``second`` / that of ``first``, both on the same units; None where a
+    record has no cost (a replay has no seconds). The pairs are resampled, not the records."""
+    other = {_unit(record): record for record in first}
+    pairs = [(other[_unit(record)], record) for record in second]
+    costs = [(cost(a), cost(b)) for a, b in pairs]
+    rows = [
+        [float(b.decoded), in_b, float(a.decoded), in_a]
+        for (a, b), (in_a, in_b) in zip(pairs, costs, strict=True)
+        if in_a is not None and in_b is not None
+    ]
+    if len(rows) < len(pairs):
+        return None
+    return metrics.estimate([record for _, record in pairs], rows, metrics.ratio_of_ratios)
+
+
+def _layers(record: Record) -> float:
+    return (record.total("target_layers") + record.total("draft_layers")) / record.num_layers
+
+
+def _seconds(record: Record) -> float | None:
+    return record.decode_s
+
+
+def _unit(record: Record) -> Unit:
+    return (record.benchmark, record.prompt_id, record.turn, record.temperature, record.repeat)
+
+
+def _kept(run: Run, units: set[Unit]) -> list[Record]:
+    """The run's records of ``units``, in one order for all runs."""
+    return sorted((r for r in run.records if _unit(r) in units and r.error is None), key=_unit)
+
+
+def _check(first: Run, other: Run) -> None:
+    for name in MUST_AGREE:
+        mine, theirs = first.config.get(name), other.config.get(name)
+        if mine != theirs:
+            raise UsageError(
+                f"runs {first.name} and {other.name} cannot be compared: {name} is "
+                f"{json.dumps(mine)} in the first and {json.dumps(theirs)} in the second"
+            )
+
+
+def _figures(run: Run, records: Sequence[Record]) -> dict[str, Any]:
+    figures = {"L_acc": metrics.l_acc, "S": metrics.s, "step_acceptance": metrics.step_acceptance}
+    line: dict[str, Any] = {
+        "method": records[0].method,
+        "prompts": metrics.prompts(records),
+        "tokens": metrics.tokens(records),
+        **{name: _shown(figure(records)) for name, figure in figures.items()},
+        "tok_per_s": _shown(metrics.tok_per_s(records)),
+        "wallclock_speedup": _shown(metrics.wallclock_speedup(records, run.baseline)),
+        "lossless": worst(records),
+    }
+    return line
+
+
+def _same(first: Sequence[Record], second: Sequence[Record]) -> str:
+    pairs = zip(first, second, strict=True)
+    equal = sum(a.output_ids == b.output_ids for a, b in pairs)
+    return f"{equal}/{len(first)}"
+
+
+def _shown(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {"value": estimate.pooled, "interval": estimate.pooled_interval}
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """The comparison for people; the last columns are relative to the first run."""
+    figures = {
+        "L_acc": "L_acc",
+        "S": "S",
+        "step_acceptance": "step acc.",
+        "tok_per_s": "tok/s",
+        "wallclock_speedup": "wall-clock",
+        "S_ratio": "S / first",
+        "tok_per_s_ratio": "tok/s / first",
+    }
+    plain = {"run": "run", "mode": "mode", "temperature": "T", "prompts": "prompts", "tokens": "tokens"}
+    body = [
+        [f"{line[name]:g}" if name == "temperature" else line[name] for name in plain]
+        + [_cell(line.get(name)) for name in figures]
+        + [line["lossless"] or "-", line.get("same_output", "-")]
+        for line in lines
+    ]
+    headers = [*plain.values(), *figures.values(), "lossless", "same output"]
+    return tabulate(body, headers=headers, disable_numparse=True)
+
+
+def _cell(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return "-"
+    if figure["interval"] is None:
+        return f"{figure['value']:.2f}"
+    low, high = figure["interval"]
+    return f"{figure['value']:.2f} [{low:.2f}, {high:.2f}]"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code: 0; 2 after one line on stderr for runs that cannot be compared."""
+    parser = _Parser(prog="python -m harness.compare", description="Runs side by side, prompt by prompt.")
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", type=Path, help="run directory; the first is the base"
+    )
+    try:
+        lines = compare([Run.read(path) for path in parser.parse_args(argv).runs])
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(table(lines))
+    print(json.dumps({"comparison": lines}, allow_nan=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Replay: traces computed along AR's outputs instead of decoded, many methods per target pass.
+
+AR's outputs are decoded once, many prompts at a time, into a run directory of their own, and shared
+by every method with the same target, prompts, temperatures and seed. Nothing here is timed: the
+seconds of these records are None, and ``mode`` says why.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from tqdm import tqdm
+
+from harness import manifest
+from harness.arm import Arm, Unit, check_trace, describe
+from harness.journal import Journal, exclusive
+from harness.manifest import fingerprint
+from harness.plan import REPLAY_BATCH, Plan, reference_plan
+from harness.records import RECORDS, Record, StepArrays
+from harness.runner import Outcome, units
+from methods.errors import UsageError
+from methods.interface import DecodeResult, Step
+
+
+def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
+    """Replay every plan, continuing what their directories hold; AR's outputs come first.
+
+    The plans differ in nothing but the method. Raises ``UsageError`` before anything runs for a
+    method that cannot be replayed, or plans that do not share AR's outputs.
+    """
+    for plan in plans:
+        _check(plan)
+    references = {fingerprint(reference_plan(plan).config): reference_plan(plan) for plan in plans}
+    if len(references) != 1:
+        raise UsageError("methods are replayed together only on the same target, prompts and seed")
+    (reference,) = references.values()
+    with ExitStack() as stack:
+        (ar,) = _open(stack, reference, argv)
+        outputs = _decode_missing(ar)
+        own = {id(plan): [ar] if plan.request.method == ar.method.name else [] for plan in plans}
+        for plan in plans:
+            own[id(plan)] = own[id(plan)] or _open(stack, plan, argv)
+        _replay(ar, outputs, [arm for arms in own.values() for arm in arms if arm is not ar])
+        order = [ar.key(unit) for unit in units(reference)]
+        return [Outcome(_ordered(own[id(plan)][0].journal, order), []) for plan in plans]
+
+
+def _check(plan: Plan) -> None:
+    for width, method in plan.methods.items():
+        for temperature in plan.request.temperatures:
+            if not method.can_replay(plan.sampling(temperature, 0)):
+                raise UsageError(
+                    f"method {method.name!r} at width {width} and temperature {temperature:g} "
+                    "cannot be replayed; use --mode decode"
+                )
+
+
+def _open(stack: ExitStack, plan: Plan, argv: Sequence[str]) -> list[Arm]:
+    """The arms of a plan, its directory held until ``stack`` closes."""
+    stack.enter_context(exclusive(plan.directory))
+    start = manifest.invocation(argv) | {"prompt_sources": plan.sources}
+    manifest.enter(plan.directory, plan.config, start)
+    journal = stack.enter_context(Journal(plan.directory / f"{RECORDS}.jsonl"))
+    return [Arm(plan, method, width, journal) for width, method in plan.methods.items()]
+
+
+def _ordered(journal: Journal, order: list[tuple]) -> list[Record]:
+    """Records in the order of the run's prompts, whatever the order they were written in."""
+    place = {_without_width(key): i for i, key in enumerate(order)}
+    return sorted(journal.records(), key=lambda record: (place[_without_width(record.key)], record.width))
+
+
+def _without_width(key: tuple) -> tuple:
+    return (*key[:4], key[5])
+
+
+def _decode_missing(ar: Arm) -> list[Record]:
+    """AR's records of all units, those that are not stored yet decoded in batches, turn by turn."""
+    everything = list(units(ar.plan))
+    todo = [unit for unit in everything if _missing(ar, unit)]
+    tokens, started = 0, time.perf_counter()
+    done = len(everything) - len(todo)
+    with tqdm(total=len(everything), initial=done, unit="prompt", file=sys.stderr) as bar:
+        bar.set_description("AR outputs", refresh=False)
+        for turn in sorted({unit.turn for unit in todo}):
+            for record in _answers(ar, [unit for unit in todo if unit.turn == turn]):
+                tokens += len(record.output_ids)
+                bar.set_postfix_str(f"{tokens / (time.perf_counter() - started):.0f} tok/s", refresh=False)
+                bar.update()
+    stored = (ar.stored(unit) for unit in everything)
+    return [record for record in stored if record is not None]
+
+
+def _missing(arm: Arm, unit: Unit) -> bool:
+    record = arm.stored(unit)
+    return record is None or record.error is not None
+
+
+def _answers(ar: Arm, todo: Sequence[Unit]) -> Iterator[Record]:
+    """Decode one turn of many dialogues and store each answer as it ends."""
+    from methods.batched import Generator, Question  # needs torch
+
+    plan = ar.plan
+    blanks: dict[object, tuple[Unit, Record]] = {}
+    questions = []
+    for unit in todo:
+        answers = ar.answers(unit)
+        record = ar.blank(unit)
+        if answers is None:
+            yield _store(ar, unit, replace(record, error="an earlier turn of this dialogue failed"))
+            continue
+        record = replace(record, prompt_ids=plan.prompt_ids(unit.prompt, answers))
+        blanks[record.key] = (unit, record)
+        sampling = plan.sampling(unit.temperature, record.seed)
+        questions.append(Question(record.key, record.prompt_ids, sampling))
+    # Prompts of like length share a batch, so that little of it is padding.
+    questions.sort(key=lambda question: len(question.prompt_ids))
+    generator = Generator(plan.target, REPLAY_BATCH, plan.request.max_new_tokens, plan.stop_ids)
+    for answer in generator.answers(questions):
+        unit, record = blanks[answer.question.key]
+        yield _store(ar, unit, _answered(ar, unit, record, answer.ids, answer.finish_reason))
+
+
+def _answered(ar: Arm, unit: Unit, record: Record, ids: list[int], finish_reason: str) -> Record:
+    text = ar.plan.target.tokenizer.decode(ids, skip_special_tokens=True)
+    steps = [Step(0, 0, 1, ar.plan.target.num_layers, 0)] * max(0, len(ids) - 1)
+    record = replace(
+        record,
+        output_ids=ids,
+        finish_reason=finish_reason,
+        steps=StepArrays.of(steps),
+        text=text,
+        score=ar.plan.score(unit.prompt, text),
+    )
+    return replace(record, lossless=ar.lossless(record, record))
+
+
+def _store(arm: Arm, unit: Unit, record: Record) -> Record:
+    record = replace(record, mode="replay", prefill_s=None, decode_s=None)
+    arm.journal.append(record, replace=arm.stored(unit) is not None)
+    return record
+
+
+def _replay(ar: Arm, outputs: Sequence[Record], arms: Sequence[Arm]) -> None:
+    """Every output through every arm that lacks it; an output's target pass is shared by the arms."""
+    from methods.replay import KnownOutput  # needs torch
+
+    owed = [(record, [arm for arm in arms if _owes(arm, record)]) for record in outputs]
+    owed = [(record, todo) for record, todo in owed if todo]
+    if not owed:
+        return
+    seconds: dict[str, float] = defaultdict(float)
+    for record, todo in tqdm(owed, unit="prompt", desc="replay", file=sys.stderr):
+        target = ar.plan.target
+        known = KnownOutput(
+            target,
+            record.prompt_ids,
+            record.output_ids,
+            ar.plan.sampling(record.temperature, record.seed),
+            target.room(record.prompt_ids, ar.plan.request.max_new_tokens),
+        )
+        for arm in todo:
+            started, shared = time.perf_counter(), known.pass_s
+            arm.journal.append(_replayed(arm, record, known), replace=_stored(arm, record) is not None)
+            seconds[_label(arm)] += time.perf_counter() - started - (known.pass_s - shared)
+        seconds["target passes, shared by all"] += known.pass_s
+    for name, spent in seconds.items():
+        print(f"replay: {name}: {spent:.1f} s for {len(owed)} prompts", file=sys.stderr)
+
+
+def _label(arm: Arm) -> str:
+    given = [f"{name.replace('_', '-')}={value}" for name, value in sorted(arm.plan.request.options.items())]
+    return " ".join([arm.method.name, *given])
+
+
+def _stored(arm: Arm, output: Record) -> Record | None:
+    return arm.journal.get(replace(output, width=arm.width).key)
+
+
+def _owes(arm: Arm, output: Record) -> bool:
+    record = _stored(arm, output)
+    return record is None or record.error is not None
+
+
+def _replayed(arm: Arm, output: Record, known: object) -> Record:
+    """The method's record of AR's ``output``; an exception becomes its ``error``."""
+    record = replace(output, width=arm.width, method=arm.method.name, lossless="unchecked")
+    if output.error is not None:
+        return replace(record, error=f"AR failed: {output.error}")
+    try:
+        found = arm.method.replay(known)  # type: ignore[arg-type]
+        check_trace(DecodeResult(output.output_ids, found.steps, 0.0, 0.0, "length"))
+    except Exception as error:
+        blank = replace(record, output_ids=[], finish_reason=None, steps=StepArrays(), text="", score=None)
+        return replace(blank, error=describe(error))
+    return replace(
+        record,
+        lossless="replayed",
+        steps=StepArrays.of(found.steps),
+        stages=len(found.steps[0].nodes) if found.steps else 1,
+        expected=found.expected,
+        acceptance=[None if a is None else round(a, 4) for a in found.acceptance] or None,
+    )

@@ -1,0 +1,157 @@
+"""``python -m harness.train``: train drafters for a target; ``generate`` makes the data from it.
+
+Under torchrun every process takes its share of each step. Exit codes: 0 done; 2 the input cannot be
+used; 130 interrupted (the same command continues).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.journal import exclusive
+from harness.manifest import enter, invocation
+from harness.presets import load_preset
+from harness.training.cli import TargetChoice, TrainRequest, parse
+from harness.training.corpus import load_corpus
+from harness.training.exclusion import ExclusionList
+from harness.training.generate import GenerateRequest, generate
+from harness.training.heads import build_task
+from harness.training.recipes import Recipe, load_recipe
+from harness.training.session import TrainingSession, configuration
+from methods.errors import UsageError
+from methods.target.loading import DTYPES, load_target
+from methods.target.target import Target
+from methods.training.batches import Batches
+from methods.training.trainer import Trainer, TrainerConfig
+from methods.training.vocabulary import count_vocabulary
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C
+    try:
+        choice, request = parse(arguments)
+        if isinstance(request, GenerateRequest):
+            target, thinking = _load(choice, None)
+            request = dataclasses.replace(request, thinking=thinking)
+            print(json.dumps({"answers": str(request.out), "tokens": generate(target, request, arguments)}))
+        else:
+            recipe = _recipe(request)
+            with _ranks():
+                target, thinking = _load(choice, recipe.compute)
+                summary = train(target, request, recipe, arguments, thinking)
+            print(json.dumps(summary), flush=True)
+    except UsageError as error:
+        print("error:", *str(error).split(), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    return 0
+
+
+def train(
+    target: Target, request: TrainRequest, recipe: Recipe, argv: Sequence[str], thinking: bool = False
+) -> dict[str, Any]:
+    """Train and save the heads of ``request``; returns the summary."""
+    rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    corpus = load_corpus(
+        target,
+        request.data,
+        exclusion=ExclusionList.of_benchmarks(),
+        max_length=recipe.max_length,
+        held_out=recipe.held_out,
+        limit=request.limit,
+        thinking=thinking,
+    )
+    vocabulary, covered = count_vocabulary(
+        corpus.train, target.vocab_size, recipe.vocabulary, target.stop_ids
+    )
+    tasks = [build_task(spec, target, vocabulary, recipe.max_length, request.seed) for spec in request.heads]
+    trainer = Trainer(
+        target,
+        vocabulary,
+        tasks,
+        [recipe.optimizer_for(task.method) for task in tasks],
+        Batches(corpus.train, recipe.sequences, request.seed, rank, ranks),
+        TrainerConfig(
+            recipe.tokens or corpus.about["supervised_tokens"],
+            recipe.micro_tokens,
+            request.seed,
+            DTYPES[recipe.compute],
+        ),
+    )
+    about = {
+        "recipe": dataclasses.asdict(recipe),
+        "seed": request.seed,
+        "token_budget": trainer.config.tokens,
+        "draft_vocabulary": {"size": vocabulary.size, "share_of_assistant_tokens": covered},
+        "device": str(target.device),
+        "processes": ranks,
+    }
+    session = TrainingSession(trainer, corpus, request.out, about, recipe.eval_every, rank)
+    with exclusive(request.out) if rank == 0 else contextlib.nullcontext():
+        if rank == 0:
+            enter(request.out, configuration(trainer, request.heads, corpus, recipe), invocation(argv))
+        if dist.is_initialized():
+            dist.barrier()
+        return session.run()
+
+
+def _recipe(request: TrainRequest) -> Recipe:
+    recipe = load_recipe(request.recipe)
+    changes: dict[str, Any] = {}
+    if request.tokens is not None:
+        changes["tokens"] = request.tokens
+    if request.compute is not None:
+        changes["compute"] = request.compute
+    if request.freeze_head:
+        frozen = {k: dataclasses.replace(v, head_lr=0.0) for k, v in recipe.overrides.items()}
+        changes |= {"optimizer": dataclasses.replace(recipe.optimizer, head_lr=0.0), "overrides": frozen}
+    return dataclasses.replace(recipe, **changes)
+
+
+def _load(choice: TargetChoice, dtype: str | None) -> tuple[Target, bool]:
+    """The target, and whether its chat template is asked to think."""
+    if choice.target is not None:
+        return load_target(choice.target, dtype=dtype or "float32", device=_device()), False
+    preset = load_preset(choice.preset)
+    return load_target(preset.target, dtype=dtype or preset.dtype, device=_device()), preset.thinking
+
+
+def _device() -> str:
+    return (
+        f"cuda:{os.environ['LOCAL_RANK']}" if dist.is_initialized() and torch.cuda.is_available() else "auto"
+    )
+
+
+@contextlib.contextmanager
+def _ranks() -> Iterator[None]:
+    """The process group of a torchrun start; nothing otherwise."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Data and command line of training: conversations, masks, self-distillation, recipes, runs."""

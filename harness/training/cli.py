@@ -1,0 +1,142 @@
+"""The command line of training, as frozen requests."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from harness.cli import DEFAULT_PRESET
+from harness.training.conversations import OFFLINE
+from harness.training.generate import GenerateRequest
+from harness.training.heads import HeadSpec, parse_head
+from harness.training.recipes import recipe_names
+from methods.errors import UsageError
+
+GENERATE = "generate"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """``target`` None: the preset's."""
+
+    preset: str
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """``tokens`` and ``compute`` None: the recipe's; ``limit`` conversations of each source at most."""
+
+    recipe: str
+    heads: tuple[HeadSpec, ...]
+    data: tuple[str, ...]
+    tokens: int | None
+    compute: str | None
+    limit: int | None
+    out: Path
+    seed: int
+    freeze_head: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def train_parser() -> argparse.ArgumentParser:
+    """Flags of ``python -m harness.train``."""
+    p = _parser("python -m harness.train", "Train drafters; 'generate' before the flags makes data instead.")
+    p.add_argument("--recipe", choices=recipe_names(), default="small", help="optimiser, lengths, budget")
+    p.add_argument("--head", metavar="SPEC", action="append", required=True, help="repeatable; " + _SPECS)
+    p.add_argument("--data", metavar="NAME", action="append", help=f"repeatable; {OFFLINE} without a hub")
+    p.add_argument("--tokens", metavar="N", type=_positive, help="budget in supervised tokens")
+    p.add_argument("--compute", choices=("float32", "bfloat16"), help="the recipe's by default")
+    p.add_argument("--limit", metavar="K", type=_positive, help="conversations read of each source")
+    p.add_argument("--freeze-head", action="store_true", help="keep the target's head rows untrained")
+    p.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="the same directory continues a run"
+    )
+    return p
+
+
+def generate_parser() -> argparse.ArgumentParser:
+    """Flags of ``python -m harness.train generate``."""
+    p = _parser("python -m harness.train generate", "Let the target answer the prompts of chat data.")
+    p.add_argument("--data", metavar="NAME", default=OFFLINE, help="where the prompts come from")
+    p.add_argument(
+        "--out", metavar="DIR", type=Path, required=True, help="the same directory continues a run"
+    )
+    p.add_argument("--prompts", metavar="K", type=_positive, help="at most so many prompts")
+    p.add_argument("--tokens", metavar="N", type=_positive, help="stop after so many answer tokens")
+    p.add_argument("--batch", metavar="B", type=_positive, default=96, help="sequences decoded at once")
+    p.add_argument("--max-prompt", metavar="N", type=_positive, default=192, help="longest prompt in tokens")
+    p.add_argument("--max-new-tokens", metavar="N", type=_positive, default=320, help="longest answer")
+    p.add_argument("--temperature", metavar="T", action="append", type=float, help="repeatable; 0, 0.7, 1")
+    return p
+
+
+def parse(argv: Sequence[str]) -> tuple[TargetChoice, TrainRequest | GenerateRequest]:
+    """The request of a command line. Raises ``UsageError`` with one line."""
+    if argv[:1] == [GENERATE]:
+        return _generate(generate_parser().parse_args(argv[1:]))
+    args = train_parser().parse_args(argv)
+    heads = tuple(parse_head(text) for text in args.head)
+    labels = [head.label for head in heads]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UsageError(f"head {label} is given twice")
+    request = TrainRequest(
+        recipe=args.recipe,
+        heads=heads,
+        data=tuple(args.data or (OFFLINE,)),
+        tokens=args.tokens,
+        compute=args.compute,
+        limit=args.limit,
+        out=args.out,
+        seed=args.seed,
+        freeze_head=args.freeze_head,
+    )
+    return TargetChoice(args.preset, args.target), request
+
+
+def _generate(args: argparse.Namespace) -> tuple[TargetChoice, GenerateRequest]:
+    heats = tuple(args.temperature or (0.0, 0.7, 1.0))
+    if any(not 0 <= heat < float("inf") for heat in heats):
+        raise UsageError(f"--temperature must be a number >= 0, got {heats}")
+    request = GenerateRequest(
+        data=args.data,
+        out=args.out,
+        batch=args.batch,
+        prompts=args.prompts,
+        tokens=args.tokens,
+        max_prompt=args.max_prompt,
+        max_new_tokens=args.max_new_tokens,
+        temperatures=heats,
+        seed=args.seed,
+    )
+    return TargetChoice(args.preset, args.target), request
+
+
+_SPECS = "spd[:n=8,layers=3,schedule=pre-step], eagle3[:steps=7], ppsd[:n=8,head=layer]"
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    p = _Parser(
+        prog=prog,
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    p.add_argument("--preset", metavar="NAME", default=DEFAULT_PRESET, help="target preset")
+    p.add_argument("--target", metavar="ID|PATH", help="another target by hub id or path")
+    p.add_argument("--seed", metavar="S", type=int, default=0, help="initial weights, order, draws")
+    return p
+
+
+def _positive(text: str) -> int:
+    if not text.replace("_", "").isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number >= 1, got {text}")
+    return int(text)

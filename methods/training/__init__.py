@@ -1,0 +1,1 @@
+"""One trainer for all drafters: a frozen target pass per batch feeds every head being trained."""

@@ -1,0 +1,188 @@
+"""Any of the tables from summarised records: per temperature, benchmark and overall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from harness.cli import BENCHMARKS
+from harness.summary import OVERALL
+from paper_tables import published
+from paper_tables.measured import Interval, Measured
+from paper_tables.plan import Row, Spec
+from paper_tables.render import Section, Table
+
+TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
+NO_RECORD = "no record"
+UNCHECKED = "the records have no losslessness status"
+NO_TOKENS = "the records have no token after the prefill's"
+
+COLUMNS = {
+    "S0": "S0",
+    "S": "S",
+    "tok_per_s": "tok/s",
+    "wallclock_speedup": "wall-clock",
+    "step_acceptance": "step acceptance",
+    "nodes_per_stage": "nodes per stage",
+}
+LEGEND = {
+    "S0": "S0: speedup if drafting were free.",
+    "S": "S: speedup with the draft's layers on the critical path.",
+    "tok_per_s": "tok/s: decoded tokens per second, prefill outside.",
+    "wallclock_speedup": "wall-clock: decode seconds per token of AR / of the method, measured in the same "
+    "run in one process on one machine, where pipeline stages take turns.",
+    "step_acceptance": "step acceptance: accepted share of the accept-or-reject decisions.",
+    "nodes_per_stage": "nodes per stage: tokens a target stage runs per step on average, what a wider draft "
+    "costs and S0 and S leave out.",
+}
+
+
+def build(
+    spec: Spec,
+    rows: Sequence[Row],
+    temperatures: Sequence[float],
+    measured: Iterable[Measured],
+    reasons: Mapping[Row, str],
+    target: str,
+) -> Table:
+    """Table ``spec`` with ``rows`` from summarised records: a pure function.
+
+    ``reasons`` says for a row why it could not be run; a cell without record or without
+    losslessness status shows a dash and its reason underneath. ``target`` names the measured model.
+    """
+    cells = {(cell.row, cell.temperature, cell.benchmark): cell for cell in measured}
+    data = pd.DataFrame(
+        [
+            _tidy(spec, row, temperature, benchmark, cells.get((row, temperature, benchmark)), reasons)
+            for temperature in temperatures
+            for benchmark in (OVERALL, *BENCHMARKS)
+            for row in rows
+        ]
+    )
+    whole = ["n", "m", "draft_layers", "prompts", "tokens", "failed"]
+    data[whole] = data[whole].astype("Int64")
+    footnotes = {reason: f"({i})" for i, reason in enumerate(data["reason"].dropna().unique(), start=1)}
+    sections = [
+        Section(f"T = {temperature:g}, {TITLES[benchmark]}", _printed(spec, part, footnotes))
+        for (temperature, benchmark), part in data.groupby(["temperature", "benchmark"], sort=False)
+    ]
+    notes = [f"{mark} {reason}" for reason, mark in footnotes.items()]
+    title = f"Table {spec.number}. {spec.title[:1].upper()}{spec.title[1:]} on {target}, W = {spec.width}"
+    return Table(title, data, sections, notes + _legend(spec, data))
+
+
+def _tidy(
+    spec: Spec,
+    row: Row,
+    temperature: float,
+    benchmark: str,
+    cell: Measured | None,
+    reasons: Mapping[Row, str],
+) -> dict[str, object]:
+    """One line of the tidy frame: measured and published figures of one cell."""
+    reason = None
+    if cell is None:
+        reason = reasons.get(row, NO_RECORD)
+    elif cell.lossless is None:
+        cell, reason = None, UNCHECKED
+    elif cell.tokens == 0 or cell.figures["S0"].value is None:
+        cell, reason = None, NO_TOKENS
+    given = dict(row.options)
+    line: dict[str, object] = {
+        "temperature": temperature,
+        "benchmark": benchmark,
+        "label": row.label,
+        "method": row.method,
+        **{name: given.get(name) for name in ("n", "m", "draft_layers")},
+    }
+    for name in spec.columns:
+        interval = cell.figures[name] if cell else Interval(None)
+        line |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    line |= {
+        "lossless": cell.lossless if cell else None,
+        "prompts": cell.prompts if cell else None,
+        "tokens": cell.tokens if cell else None,
+        "failed": cell.failed if cell else None,
+        "reason": reason,
+    }
+    figures = published.figures(row.method, given, temperature, benchmark)
+    for model in spec.printed_for:
+        for name in spec.published:
+            figure = figures.get((model, name))
+            line[_published_column(model, name)] = None if figure is None else round(figure.value, 2)
+            if model == published.ALL_CELLS:
+                line[_published_column(model, name) + "_high"] = None if figure is None else figure.high
+    return line
+
+
+def _published_column(model: str, name: str) -> str:
+    return f"{model} {COLUMNS[name]} (published)"
+
+
+def _printed(spec: Spec, part: pd.DataFrame, footnotes: Mapping[str, str]) -> pd.DataFrame:
+    """The tidy lines of one section as strings."""
+    records = part.astype(object).where(part.notna(), None).to_dict("records")
+    lines = []
+    for record in records:
+        dash = f"- {footnotes[record['reason']]}" if record["reason"] else "-"
+        line = {"method": record["label"]}
+        for name in spec.columns:
+            line[COLUMNS[name]] = _with_interval(record, name) if record[name] is not None else dash
+        line["lossless"] = record["lossless"] or "-"
+        for model in spec.printed_for:
+            for name in spec.published:
+                column = _published_column(model, name)
+                line[column] = _printed_figure(record, column)
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _printed_figure(record: Mapping[str, object], column: str) -> str:
+    if record[column] is None:
+        return ""
+    high = record.get(f"{column}_high")
+    return f"{record[column]:.2f}" if high is None else f"{record[column]:.2f} to {high:.2f}"
+
+
+def _with_interval(record: Mapping[str, object], name: str) -> str:
+    digits = 1 if name == "tok_per_s" else 2
+    if record[f"{name}_low"] is None:
+        return f"{record[name]:.{digits}f}"
+    low, high = record[f"{name}_low"], record[f"{name}_high"]
+    return f"{record[name]:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
+    """What was measured on how many prompts, and where the published figures come from."""
+    notes = [
+        f"T = {temperature:g}: {int(part['prompts'].max())} prompts per benchmark."
+        for temperature, part in data[data["benchmark"] != OVERALL].groupby("temperature", sort=False)
+        if part["prompts"].notna().any()
+    ]
+    failed = data[data["failed"].gt(0) & (data["benchmark"] == OVERALL)]
+    notes += [
+        f"{line.label}, T = {line.temperature:g}: {line.failed} prompts failed."
+        for line in failed.itertuples()
+    ]
+    return [
+        *notes,
+        " ".join(LEGEND[name] for name in spec.columns),
+        "Pooled over prompts; in brackets the 95 % bootstrap interval over prompts.",
+        "lossless: how the output compares with the target's own (exact, tie, mismatch); sampled where T > 0 "
+        "makes outputs random; replayed where the trace was computed along AR's stored output instead of "
+        "decoded (at T > 0 with drawn proposals: its expectation); reference for AR itself.",
+        _source(spec),
+    ]
+
+
+def _source(spec: Spec) -> str:
+    page = "; ".join(published.speedups()["source"].unique())
+    paper = "arXiv 2605.30852, versions 1 and 3"
+    source = paper if spec.width > 1 else page
+    if published.ALL_CELLS in spec.printed_for:
+        source += f"; {published.ALL_CELLS}: range over the table's cells in arXiv 2605.30852v1, Table 3"
+    return (
+        f"published: {source}; other targets (L = 32), 80 prompts per benchmark, 512 new tokens, mean over "
+        "prompts. Blank: not published. Where the source prints S alone, S0 is computed from it."
+    )
