@@ -89,17 +89,19 @@ def stops(
 
 
 def repeats(method: DecodingMethod, prompt: Sequence[int], max_new_tokens: int, seeds: int) -> Finding:
-    """C12 and the second half of C11, on a target whose law is not peaked: at T = 1 the same seed
-    gives the same tokens twice, and different seeds give different ones."""
-    outputs = set()
+    """C12 and the second half of C11, on a target whose law is flat: at T = 1 the same seed gives the
+    same tokens twice, and at no place do all seeds give the same token. ``seeds`` must be large
+    enough for that not to happen by chance."""
+    outputs = []
 
     def faults() -> Iterator[str | None]:
         for seed in range(seeds):
             sampling = SamplingParams(temperature=1.0, seed=seed)
             first, second = (method.decode(prompt, sampling, max_new_tokens).tokens for _ in range(2))
-            outputs.add(tuple(first))
+            outputs.append(first)
             yield None if first == second else f"seed {seed}: {first} and then {second}"
-        yield None if len(outputs) > 1 else f"all {seeds} seeds give {first}"
+        for place, tokens in enumerate(zip(*outputs, strict=True)):
+            yield None if len(set(tokens)) > 1 else f"all {seeds} seeds give {tokens[0]} at token {place}"
 
     return _finding("repeats", faults())
 

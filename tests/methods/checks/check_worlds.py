@@ -28,6 +28,11 @@ STAGES = (1, 2, 3, 4, 8)
 UNEVEN = {2: "1;7", 3: "4;1;3", 4: "1;2;4;1"}
 
 
+def in_turns(index: int) -> bool:
+    """Three right drafts, two wrong ones: acceptances in a row, a rejection, one right after a fill."""
+    return index % 5 not in (2, 3)
+
+
 @functools.cache
 def table_target(sharpness: float = 1.0, layers: int = 3, dtype: torch.dtype = torch.float32) -> TableTarget:
     return TableTarget(

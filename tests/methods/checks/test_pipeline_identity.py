@@ -9,6 +9,7 @@ from check_worlds import (
     VOCAB,
     autoregressive,
     family,
+    in_turns,
     pipeline,
     scripted,
     table_target,
@@ -16,7 +17,6 @@ from check_worlds import (
 from conftest import random_ids
 
 from methods.checking import gates
-from methods.checking.scripted import sometimes
 from methods.checking.table_target import TableTarget
 from methods.interface import SamplingParams
 from methods.target.tiny import FAMILIES
@@ -52,11 +52,11 @@ def test_untrained_pipelines_over_uneven_stages(name, label):
 
 @pytest.mark.parametrize("n", STAGES)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_long_runs_with_a_drafter_that_is_sometimes_right(name, n):
+def test_long_runs_with_a_drafter_that_is_right_in_turns(name, n):
     """What untrained drafters never do: acceptances in a row, then a rejection in a full pipeline."""
     target = family(name)
     for width, prompt in zip((1, 4), PROMPTS, strict=True):
-        method = scripted(target, n, sometimes(0.75, seed=n), LONG, width=width)
+        method = scripted(target, n, in_turns, LONG, width=width)
         assert_identity(method, target, [prompt], LONG)
 
 
@@ -64,7 +64,7 @@ def test_long_runs_with_a_drafter_that_is_sometimes_right(name, n):
 @pytest.mark.parametrize("label", PIPELINES)
 def test_cycles_of_a_chain(label, n):
     target = family("llama")
-    for method in (pipeline(target, label, n), scripted(target, n, sometimes(0.6), LONG)):
+    for method in (pipeline(target, label, n), scripted(target, n, in_turns, LONG)):
         result = method.decode(PROMPTS[1], gates.GREEDY, 10)
         assert gates.chain_fault(result, n) is None
 
@@ -102,6 +102,6 @@ def test_a_context_that_ends_cuts_the_output():
     target = TableTarget(table_target().table, layers=3, context=20)
     prompt = random_ids(15, VOCAB)
     for width in (1, 4):
-        result = scripted(target, 3, sometimes(0.7), LONG, width=width).decode(prompt, gates.GREEDY, LONG)
+        result = scripted(target, 3, in_turns, LONG, width=width).decode(prompt, gates.GREEDY, LONG)
         assert len(result.tokens) == 5
         assert result.tokens == autoregressive(target).decode(prompt, gates.GREEDY, LONG).tokens

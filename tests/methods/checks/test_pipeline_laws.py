@@ -24,7 +24,7 @@ RULES = [("sampled", 1), ("point-mass", 1), ("point-mass", 4)]
 REDUCED = DraftVocabulary(VOCAB, [0, 2, 3])
 
 
-def law_pipeline(target, rule, width, series=False, vocabulary=None, sharpness=1.0, dtype=torch.float32):
+def law_pipeline(target, rule, width, series=False, vocabulary=None, sharpness=2.0, dtype=torch.float32):
     """A drafter with a fixed random law of every prefix, beside the stages or in series."""
     vocabulary = vocabulary or DraftVocabulary(VOCAB)
     law_of = random_laws(vocabulary.size, seed=4, sharpness=sharpness, dtype=dtype)
@@ -98,10 +98,11 @@ def reported_laws(method, sampling, tokens):
 
 
 def reported_law_scores(method, sampling, tokens=1500):
-    """Per token id, how many standard deviations its draws are off the reported laws."""
+    """How often the likeliest token of its law was drawn, the second, ..., as standard deviations from
+    what the laws report. By rank, since over many laws the ids themselves average out."""
     pairs = reported_laws(method, sampling, tokens)
-    laws = torch.stack([law for _, law in pairs])
-    drawn = torch.nn.functional.one_hot(torch.tensor([token for token, _ in pairs]), laws.shape[1])
+    laws, order = torch.stack([law for _, law in pairs]).sort(dim=-1, descending=True, stable=True)
+    drawn = (order == torch.tensor([token for token, _ in pairs])[:, None]).double()
     return (drawn - laws).sum(0) / (laws * (1 - laws)).sum(0).sqrt().clamp(min=1e-9)
 
 
@@ -130,9 +131,9 @@ def test_a_tiny_temperature_is_greedy(label):
 @pytest.mark.parametrize(("rule", "width"), RULES)
 def test_seeds_decide_the_output(label, rule, width):
     flat = table_target(sharpness=0.0)
-    finding = gates.repeats(pipeline(flat, label, 2, proposal=rule, width=width), [0, 1], 9, seeds=3)
+    finding = gates.repeats(pipeline(flat, label, 2, proposal=rule, width=width), [0, 1], 6, seeds=6)
     assert finding.passed, finding.fault
-    assert finding.cases == 4
+    assert finding.cases == 6 + 6
 
 
 def tied_table() -> LawTable:

@@ -1,11 +1,10 @@
 """C3, C4: after every verification each stage remembers what a fresh prefill would."""
 
 import pytest
-from check_worlds import PIPELINES, STAGES, family, pipeline, scripted, table_target
+from check_worlds import PIPELINES, STAGES, family, in_turns, pipeline, scripted, table_target
 from conftest import random_ids
 
 from methods.checking.gates import GREEDY
-from methods.checking.scripted import sometimes
 from methods.checking.states import watch_states
 from methods.interface import SamplingParams
 from methods.target.tiny import FAMILIES
@@ -60,5 +59,5 @@ def test_untrained_drafters_at_temperature_one(name, label):
 def test_uneven_stages_and_the_last_token():
     target = family("hybrid")
     for width in (1, 4):
-        method = scripted(target, 3, sometimes(0.7), 12, width=width, stage_layers=[5, 1, 2])
+        method = scripted(target, 3, in_turns, 12, width=width, stage_layers=[5, 1, 2])
         assert_states(method.lockstep([7], GREEDY), target, [7], 12, 11)

@@ -4,7 +4,17 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from check_worlds import PIPELINES, STAGES, VOCAB, autoregressive, family, pipeline, scripted, table_target
+from check_worlds import (
+    PIPELINES,
+    STAGES,
+    VOCAB,
+    autoregressive,
+    family,
+    in_turns,
+    pipeline,
+    scripted,
+    table_target,
+)
 from conftest import random_ids
 
 from methods.checking import gates
@@ -57,10 +67,10 @@ def test_a_last_token_that_is_rejected_starts_no_fill():
 
 
 def all_kinds(target, n, cap):
-    """Untrained drafters of every kind and one that is right as often as a trained one."""
+    """Untrained drafters of every kind and one that is right in turns."""
     for width in (1, 4):
         yield from (pipeline(target, label, n, width=width) for label in PIPELINES)
-        yield scripted(target, n, sometimes(0.8, seed=n), cap, width=width)
+        yield scripted(target, n, in_turns, cap, width=width)
 
 
 @pytest.mark.parametrize("n", STAGES_3)
@@ -81,7 +91,7 @@ def test_stop_ids_where_no_token_repeats(n):
     output = autoregressive(target).decode(prompt, gates.GREEDY, 10).tokens
     assert len(set(output)) == 10
     for width in (1, 4):
-        method = scripted(target, n, lambda i: i != 4, 10, width=width)
+        method = scripted(target, n, in_turns, 10, width=width)
         finding = gates.stops(method, autoregressive(target), prompt, 10)
         assert finding.passed, finding.fault
 
@@ -121,7 +131,7 @@ def test_a_tree_of_width_one_is_the_chain(name, n):
 
     def traces(tree):
         results = [
-            scripted(target, n, sometimes(0.7), 16, tree=tree).decode(prompt, gates.GREEDY, 16),
+            scripted(target, n, in_turns, 16, tree=tree).decode(prompt, gates.GREEDY, 16),
             *(untrained(target, label, n, sampling, tree) for label in PIPELINES for sampling in SEEDED),
         ]
         return [(result.tokens, [bare(step) for step in result.steps]) for result in results]
