@@ -164,6 +164,7 @@ class TableTarget(Target):
         self.head_weight = torch.randn(table.vocab, hidden, generator=generator)
         self.final_norm: Any = lambda x: F.rms_norm(x, (hidden,))
         self.dtype, self.device = torch.float32, torch.device("cpu")
+        self.source, self._like = None, torch.empty(0)
         self.rotary = Rotary(_Angles(), self.dtype, self.device)
         self.logits_dtype = logits_dtype
         self._logits = table.logits.to(logits_dtype)
