@@ -18,7 +18,17 @@ Turns = Literal["first", "all"]
 Mode = Literal["decode", "replay"]
 Dtype = Literal["float32", "bfloat16"]
 
-METHOD_FLAGS = ("n", "draft_layers", "m", "proposal", "schedule", "checkpoint", "untrained")
+METHOD_FLAGS = (
+    "n",
+    "draft_layers",
+    "m",
+    "proposal",
+    "schedule",
+    "runtime",
+    "layout",
+    "checkpoint",
+    "untrained",
+)
 """Flags handed to the method as its options; ``--width`` is one too, but may take several values."""
 
 
@@ -94,6 +104,8 @@ def _method_flags(group: Any) -> None:
     group.add_argument("--width", metavar="W", nargs="+", type=_positive, help="draft width, one or more")
     group.add_argument("--proposal", metavar="RULE", help="how a draft is proposed")
     group.add_argument("--schedule", metavar="NAME", help="when drafting runs")
+    group.add_argument("--runtime", metavar="NAME", help="pipeline stages in lockstep or distributed")
+    group.add_argument("--layout", metavar="NAME", help="ranks of a distributed pipeline: n+1 or n")
     group.add_argument("--checkpoint", metavar="PATH", help="weights of the drafter")
     group.add_argument("--untrained", action="store_const", const="true", help="allow a random drafter")
     group.add_argument(

@@ -86,6 +86,8 @@ def make_plan(request: RunRequest) -> Plan:
     preset = load_preset(request.preset) if request.preset is not None else None
     options = typed(request.method, _with_checkpoint(request, preset))
     widths = _widths(request)
+    for extra in widths.values():
+        registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
     sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
     target, dtype = _target(request, preset)
     methods = {

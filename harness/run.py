@@ -1,12 +1,13 @@
 """``python -m harness.run``: decode benchmark prompts, store records, print a table and one JSON line.
 
-Exit codes: 0 done; 1 a prompt failed or an output differs from AR's; 2 the input cannot be used;
-130 interrupted (the same command continues).
+Exit codes: 0 done; 1 a prompt failed, a rank was lost or an output differs from AR's; 2 the input
+cannot be used; 130 interrupted (the same command continues).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -38,6 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(argv: Sequence[str]) -> int:
     """As ``main``, with exceptions passed through."""
     request = parse(argv)
+    if request.options.get("runtime") == "distributed" and os.environ.get("RANK", "0") != "0":
+        from methods.pipeline.distributed.ranks import serve_as_rank
+
+        serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
     plan = make_plan(request)
     outcome = replay.run([plan], argv)[0] if request.mode == "replay" else run(plan, argv)
     result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)

@@ -39,7 +39,7 @@ from methods.training.vocabulary import count_vocabulary
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # save before ending, as on Ctrl-C
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C
     try:
         choice, request = parse(arguments)
         if isinstance(request, GenerateRequest):
@@ -58,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     return 0
 
 

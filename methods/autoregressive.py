@@ -19,7 +19,7 @@ from methods.transcript import Transcript
 class Autoregressive(DecodingMethod):
     """One target pass per token."""
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def decode(
         self,
         prompt_ids: Sequence[int],

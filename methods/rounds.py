@@ -64,6 +64,7 @@ class RoundMethod(DecodingMethod):
         max_new_tokens: int,
         stop_ids: Sequence[int] = (),
     ) -> DecodeResult:
+        self.target.check_prompt(prompt_ids)
         started = time.perf_counter()
         transcript = Transcript(self.target.room(prompt_ids, max_new_tokens), stop_ids)
         draws = Draws(sampling.seed)

@@ -46,8 +46,9 @@ class Draws:
 
     ``target(i)`` belongs to output token ``i`` whatever method decodes it: methods that draw the
     target's token and compare (point-mass proposals) therefore give AR's own output, token for
-    token, from the same seed. Draft and acceptance draws are fresh every time, since one that
-    was already used to reject a branch must not be used again.
+    token, from the same seed. ``draft`` and ``acceptance`` are new every time, since a draw that
+    was already used to reject a branch must not be used again; they are two streams because a
+    pipeline drafts and verifies in different processes.
     """
 
     _BLOCK = 256
@@ -55,6 +56,7 @@ class Draws:
     def __init__(self, seed: int) -> None:
         self._target = torch.Generator().manual_seed(seed)
         self._draft = torch.Generator().manual_seed(seed ^ 0x5BD1E995)
+        self._acceptance = torch.Generator().manual_seed(seed ^ 0x2545F491)
         self._uniforms: list[float] = []
 
     def target(self, index: int) -> float:
@@ -64,9 +66,13 @@ class Draws:
             self._uniforms.extend(block.tolist())
         return self._uniforms[index]
 
-    def fresh(self) -> float:
-        """A new uniform in [0, 1) for a draft, an acceptance test or a residual."""
+    def draft(self) -> float:
+        """A new uniform in [0, 1) that draws a draft token."""
         return float(torch.rand((), generator=self._draft, dtype=torch.float64))
+
+    def acceptance(self) -> float:
+        """A new uniform in [0, 1) for an acceptance test or a residual."""
+        return float(torch.rand((), generator=self._acceptance, dtype=torch.float64))
 
 
 def target_token(logits: Tensor, params: SamplingParams, draws: Draws, index: int) -> int:

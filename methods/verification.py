@@ -50,7 +50,7 @@ class DraftLaw:
     @classmethod
     def of(cls, probs: Tensor, vocabulary: DraftVocabulary, draws: Draws) -> DraftLaw:
         """Draw from ``probs`` [size]."""
-        return cls(probs, vocabulary, pick(probs, draws.fresh()))
+        return cls(probs, vocabulary, pick(probs, draws.draft()))
 
     @property
     def token(self) -> int:
@@ -89,13 +89,13 @@ def accept_one_of(p: Tensor, laws: Sequence[DraftLaw], draws: Draws) -> tuple[in
     token follows the original p exactly (Leviathan et al. 2023; Miao et al. 2024, SpecInfer).
     """
     for i, law in enumerate(laws):
-        if draws.fresh() * float(law.probs[law.index]) < float(p[law.token]):
+        if draws.acceptance() * float(law.probs[law.index]) < float(p[law.token]):
             return i, law.token
         residual = (p - law.vocabulary.scatter(law.probs)).clamp(min=0)
         mass = float(residual.sum())
         # p == q up to rounding: a rejection then has probability ~0 and any draw from p is right.
         p = residual / mass if mass > 0 else p
-    return None, pick(p, draws.fresh())
+    return None, pick(p, draws.acceptance())
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event, current_thread, main_thread
 from time import perf_counter
 from typing import Any
 
@@ -53,15 +56,18 @@ class TrainingSession:
         self._evaluated: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Train until the budget is spent; returns the summary. An interruption saves and passes on."""
+        """Train until the budget is spent; returns the summary.
+
+        The first SIGINT or SIGTERM ends the run after the step in hand, saved, with
+        ``KeyboardInterrupt``: between heads of one step there is no state to continue from.
+        """
         self._resume()
         trainer = self._trainer
         last_saved = perf_counter()
         window = _Window(perf_counter())
-        try:
-            while not trainer.done:
-                before = trainer.progress.tokens
-                if trainer.progress.step == 0 or self._due(before):
+        with _stop_requests() as stop:
+            while not trainer.done and not stop.is_set():
+                if self._due(trainer.progress.tokens):
                     self._evaluate()
                 report = trainer.step()
                 self._log(report)
@@ -69,9 +75,11 @@ class TrainingSession:
                 if perf_counter() - last_saved >= _CHECKPOINT_S:
                     self._save()
                     last_saved = perf_counter()
-            self._evaluate()
-        finally:
+            if trainer.done:
+                self._evaluate()
             self._save()
+        if not trainer.done:
+            raise KeyboardInterrupt
         return self._summary()
 
     def _due(self, tokens: int) -> bool:
@@ -137,7 +145,8 @@ class TrainingSession:
 
     def _left(self, rate: float) -> float:
         """Minutes to the end at ``rate`` tokens a second."""
-        return (self._trainer.config.tokens - self._trainer.progress.tokens) / max(1e-9, rate) / 60
+        left = self._trainer.config.tokens - self._trainer.progress.tokens
+        return max(0, left) / max(1e-9, rate) / 60
 
     def _shares(self) -> str:
         spent = self._trainer.progress.seconds
@@ -200,6 +209,32 @@ class TrainingSession:
     def _say(self, text: str) -> None:
         if self._rank == 0:
             print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _stop_requests() -> Iterator[Event]:
+    """Set by the first SIGINT or SIGTERM; a second one acts as it always did."""
+    stop = Event()
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    if current_thread() is not main_thread():  # only there can a handler be set
+        yield stop
+        return
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+
+    def restore() -> None:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+    def request(*_: Any) -> None:
+        stop.set()
+        restore()
+
+    for kind in kinds:
+        signal.signal(kind, request)
+    try:
+        yield stop
+    finally:
+        restore()
 
 
 def configuration(trainer: Trainer, heads: Sequence[Any], corpus: Corpus, recipe: Any) -> dict[str, Any]:

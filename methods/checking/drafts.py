@@ -20,12 +20,24 @@ completed the given numbers of stages before this cycle."""
 
 
 class WatchedDrafter:
-    """``drafter`` as it is; ``worst`` is the largest difference of its logits from ``definition``."""
+    """Runs ``drafter`` and compares: ``worst`` is the largest difference of its logits from
+    ``definition`` over all ``drafts``.
 
-    def __init__(self, drafter: Drafter, definition: Definition, prompt_ids: Sequence[int]) -> None:
+    ``script`` (optional) has the last word on what is proposed, so that the caches of an untrained
+    drafter also see acceptances.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        definition: Definition,
+        prompt_ids: Sequence[int],
+        script: Drafter | None = None,
+    ) -> None:
         self._drafter = drafter
         self._definition = definition
         self._prompt = list(prompt_ids)
+        self._script = script
         self.reads, self.series, self.layers = drafter.reads, drafter.series, drafter.layers
         self.vocabulary = drafter.vocabulary
         self.worst = 0.0
@@ -40,7 +52,7 @@ class WatchedDrafter:
             difference = float((row - self._expected(pipeline, node)).abs().max())
             self.worst = max(self.worst, difference)
             self.drafts += 1
-        return logits
+        return logits if self._script is None else self._script.draft(pipeline, features)
 
     def settle(self, verdict: Verdict, root: Tensor) -> None:
         self._drafter.settle(verdict, root)

@@ -40,7 +40,8 @@ def exact_law(run: Callable[[], Hashable]) -> dict[Any, float]:
 
 def _run_with(chance: _Chance, run: Callable[[], Hashable]) -> Hashable:
     with (
-        patch.object(Draws, "fresh", lambda draws: _Uniform(chance)),
+        patch.object(Draws, "draft", lambda draws: _Uniform(chance)),
+        patch.object(Draws, "acceptance", lambda draws: _Uniform(chance)),
         patch.object(Draws, "target", lambda draws, index: _Uniform(chance, owner=(draws, index))),
     ):
         return run()

@@ -105,14 +105,14 @@ class ScriptedPipeline(DecodingMethod):
     ) -> None:
         super().__init__(target, NoOptions())
         self.stage_layers = list(stage_layers)
-        self._drafter = drafter
+        self.drafter = drafter
         self._rule = rule
         self._width = width
         self._tree = tree
 
     def lockstep(self, prompt_ids: Sequence[int], sampling: SamplingParams) -> Lockstep:
         """One decode call, not begun."""
-        drafter = self._drafter(prompt_ids, sampling)
+        drafter = self.drafter(prompt_ids, sampling)
         return Lockstep(
             self.target, self.stage_layers, drafter, sampling, self._rule, self._width, self._tree
         )

@@ -53,7 +53,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.zero_centred:
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+            # Under autocast x is half precision and the weight is not: the fused norm wants one dtype.
+            return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
         # 1 + weight would lose a half-precision weight's low bits, so it is formed in float32.
         scale = 1.0 + self.weight.float()
         return F.rms_norm(x.float(), self.weight.shape, scale, self.eps).to(x.dtype)

@@ -95,7 +95,7 @@ def replay_chain(known: KnownOutput, table: ChainTable, shape: Shape, step_of: S
     walk = _Walk(known, shape.m, step_of)
     done, steps = min(1, len(known.output_ids)), []
     while done < len(known.output_ids):
-        kept = table.follow(done - 1, walk.levels(done), lambda given: draws.fresh() < given)
+        kept = table.follow(done - 1, walk.levels(done), lambda given: draws.acceptance() < given)
         steps.append(walk.step(done, kept))
         done += steps[-1].emitted
     if known.sampling.greedy or not shape.drawn:

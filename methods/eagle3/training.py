@@ -101,7 +101,7 @@ class Eagle3Task(HeadTask):
         prefix = layer.self_attn.keys_values(inputs, cos, sin)
         inputs, residual = inputs[:, slots], residual[:, slots]
         own: list[KeyValues] = []
-        outputs = []
+        outputs: list[Tensor] = []
         for step in range(self._steps):
             cos, sin = head.rotary(seen.positions[slots] + step)
             if step:

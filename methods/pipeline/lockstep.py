@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import torch
@@ -11,52 +11,17 @@ from torch import Tensor
 
 from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.controller import PipelineController, Verdict
+from methods.pipeline.decisions import Decisions
 from methods.pipeline.drafter import Drafter, Features, critical_layers
+from methods.pipeline.stage_runner import StageRunner
 from methods.pipeline.tree import Level, Node, Proposal
-from methods.sampling import Draws, probabilities, target_token
 from methods.target.state import State
 from methods.target.target import PREFILL_CHUNK, Target
 from methods.transcript import Transcript
-from methods.verification import DraftLaw, ProposalRule, accept_drawn
+from methods.verification import ProposalRule
 
-
-class StageRunner:
-    """One stage with its state and, for trees, the nodes behind the committed prefix."""
-
-    def __init__(self, target: Target, first: int, last: int, reads: Sequence[int]) -> None:
-        self._stage = target.stage(first, last)
-        self.state = self._stage.new_state()
-        self._taps = {tap: row for row, tap in enumerate(reads) if first < tap <= last}
-        self._slots: dict[int, int] = {}
-        """Node id -> slot, kept for draft trees only."""
-
-    def prefill(self, hidden: Tensor) -> tuple[Tensor, Mapping[int, Tensor]]:
-        """Prompt tokens [1, count, hidden] -> the stage's output, and taps by row of ``reads``."""
-        hidden, tapped = self._stage.forward(hidden, self.state, taps=self._taps)
-        return hidden, {self._taps[tap]: value for tap, value in tapped.items()}
-
-    def run(self, level: Level, hidden: dict[int, Tensor], features: Features, tree: bool) -> None:
-        """Advance the level's nodes by one stage: replaces their ``hidden`` [1, 1, hidden]."""
-        parents = None
-        inputs = hidden[level[0].id] if len(level) == 1 else torch.cat([hidden[node.id] for node in level], 1)
-        if tree:
-            prefix = self.state.committed - 1
-            parents = [prefix if n.parent is None else self._slots[n.parent.id] for n in level]
-            self._slots.update({node.id: self.state.length + i for i, node in enumerate(level)})
-        out, tapped = self._stage.forward(inputs, self.state, parents, record=True, taps=self._taps)
-        for i, node in enumerate(level):
-            hidden[node.id] = out[:, i : i + 1]
-            for tap, value in tapped.items():
-                features[node.id][self._taps[tap]] = value[0, i]
-
-    def settle(self, seen: list[Node], kept: list[int], tree: bool) -> None:
-        """Keep the ``kept`` of the newest slots (indices into ``seen``); the first is now final."""
-        base = self.state.committed
-        if len(kept) < len(seen):
-            self.state.keep([base + i for i in kept])
-        self.state.commit(base + 1)
-        if tree:
-            self._slots = {seen[i].id: base + slot for slot, i in enumerate(kept)}
+Offers = dict[int, list[Proposal]]
+"""Node id -> what the drafter proposes behind it."""
 
 
 class Lockstep:
@@ -80,14 +45,12 @@ class Lockstep:
     ) -> None:
         self._target = target
         self._drafter = drafter
-        self._sampling = sampling
-        self._drawn = rule == "sampled" and not sampling.greedy
+        self._decisions = Decisions(sampling, rule, width)
         self._width = width
         self._tree = width > 1 if tree is None else tree
         self._stage_layers = list(stage_layers)
         bounds = pairwise(accumulate(stage_layers, initial=0))
         self._stages = [StageRunner(target, first, last, drafter.reads) for first, last in bounds]
-        self._draws = Draws(sampling.seed)
         self._hidden: dict[int, Tensor] = {}
         self._features: Features = {}
         self.verified: Tensor | None = None
@@ -126,7 +89,7 @@ class Lockstep:
         pipeline = PipelineController(
             len(self._stages),
             len(prompt_ids),
-            target_token(self.verified, self._sampling, self._draws, 0),
+            self._decisions.first(self.verified),
             transcript,
             self._width,
             max(self._stage_layers),
@@ -157,41 +120,41 @@ class Lockstep:
         """One cycle: every stage runs, the drafter drafts, the token that left is verified."""
         clock = time.perf_counter
         t0 = clock()
-        logits = None
+        offers: Offers = {}
         newest = pipeline.newest
         if newest and not self._drafter.series:
-            logits = self._drafter.draft(pipeline, self._features)
+            offers = self._draft(pipeline)
         t1 = clock()
         for stage, level in zip(self._stages, pipeline.stage_work(), strict=True):
             if level:
-                stage.run(level, self._hidden, self._features, self._tree)
+                self._advance(stage, level)
         t2 = clock()
         if newest and self._drafter.series:
-            logits = self._drafter.draft(pipeline, self._features)
+            offers = self._draft(pipeline)
         if pipeline.expansion_due:
-            self._expand(pipeline, newest, logits)
+            self._expand(pipeline, offers)
         t3 = clock()
         if pipeline.verification_due:
             self._verify(pipeline)
         t4 = clock()
         if pipeline.expansion_due:
-            self._expand(pipeline, newest, logits)
+            self._expand(pipeline, offers)
         t5 = clock()
         pipeline.end_cycle({"target": t2 - t1, "draft": t1 - t0 + t3 - t2 + t5 - t4, "verify": t4 - t3})
+
+    def _advance(self, stage: StageRunner, level: Level) -> None:
+        inputs = [self._hidden[node.id] for node in level]
+        out, tapped = stage.run(level, inputs[0] if len(level) == 1 else torch.cat(inputs, 1), self._tree)
+        for i, node in enumerate(level):
+            self._hidden[node.id] = out[:, i : i + 1]
+            for row, value in tapped.items():
+                self._features[node.id][row] = value[0, i]
 
     def _verify(self, pipeline: PipelineController) -> None:
         """Commit the target's token after the root, which has left the last stage."""
         root = pipeline.root
         logits = self.verified = self._target.logits(self._hidden[root.id])[0, -1]
-        if self._drawn and pipeline.candidates:
-            child: Node | None = pipeline.candidates[0]
-            law = pipeline.candidates[0].record
-            accepted, token = accept_drawn(probabilities(logits, self._sampling), law, self._draws)
-            child = child if accepted else None
-        else:
-            index = len(pipeline.transcript.tokens)
-            token = target_token(logits, self._sampling, self._draws, index)
-            child = pipeline.candidate(token)
+        token, child = self._decisions.verify(pipeline, logits)
         self._settle(pipeline, pipeline.commit(token, child), root)
 
     def _settle(self, pipeline: PipelineController, verdict: Verdict, root: Node) -> None:
@@ -204,29 +167,19 @@ class Lockstep:
         if verdict.flushed:
             self._enter((verdict.root,))
 
-    def _expand(self, pipeline: PipelineController, newest: Level, logits: Tensor | None) -> None:
-        """Let the drafter's choice behind the newest nodes that are still in flight enter."""
-        offers: dict[int, list[Proposal]] = {}
-        if logits is not None:
-            alive = {node.id for node in pipeline.newest}
-            rows = [row for row, node in enumerate(newest) if node.id in alive]
-            offers = {newest[row].id: self._propose(logits[row]) for row in rows}
+    def _draft(self, pipeline: PipelineController) -> Offers:
+        """Proposals behind the newest nodes. They are chosen before the cycle's verification, whose
+        outcome a drafter in another process would have to wait for."""
+        logits = self._drafter.draft(pipeline, self._features)
+        offers = self._decisions.offers(logits, self._drafter.vocabulary)
+        return {node.id: rows for node, rows in zip(pipeline.newest, offers, strict=True)}
+
+    def _expand(self, pipeline: PipelineController, offers: Offers) -> None:
+        """Let the best proposals behind the nodes that are still in flight enter."""
         pipeline.expand(offers)
         level = pipeline.in_flight[-1]
         if level[0].entered == pipeline.cycle + 1:
             self._enter(level)
-
-    def _propose(self, logits: Tensor) -> list[Proposal]:
-        """The drafter's offers for one node from its draft logits [draft_vocab]."""
-        vocabulary = self._drafter.vocabulary
-        if self._drawn:
-            law = DraftLaw.draw(logits, vocabulary, self._sampling, self._draws)
-            return [Proposal(law.token, 0.0, law)]
-        if self._width == 1:
-            return [Proposal(int(vocabulary.to_target(logits.argmax())), 0.0)]
-        best = logits.float().log_softmax(-1).topk(min(self._width, logits.shape[-1]))
-        tokens = vocabulary.to_target(best.indices).tolist()
-        return [Proposal(token, logprob) for token, logprob in zip(tokens, best.values.tolist(), strict=True)]
 
     def _enter(self, level: Level) -> None:
         """Embed tokens that enter stage 1 in the next cycle."""

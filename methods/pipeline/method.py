@@ -5,10 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.pipeline.distributed.client import Distributed
+from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.distributed.rendezvous import check_world
 from methods.pipeline.drafter import Drafter, critical_layers
 from methods.pipeline.lockstep import Lockstep
 from methods.pipeline.replay import DraftLogits, replay_chain
@@ -17,11 +21,15 @@ from methods.target.partition import check_stage_layers, split_layers
 from methods.target.target import Target
 from methods.verification import proposal_rule
 
+Runtime = Literal["lockstep", "distributed"]
+"""lockstep: all stages in this process, one after another. distributed: a process per stage."""
+
 
 @dataclass(frozen=True)
 class PipelineOptions:
     """``n`` stages, drafts of ``width`` W, a trained ``checkpoint`` (a path or ``hf:REPO/FILE``) or
-    an ``untrained`` drafter; ``stage_layers`` such as "5;9;9;9" for an uneven split."""
+    an ``untrained`` drafter; ``stage_layers`` such as "5;9;9;9" for an uneven split. ``layout`` says
+    where the drafter of a distributed ``runtime`` is: "n+1" on a rank of its own, "n" with stage 1."""
 
     n: int = 8
     width: int = 1
@@ -29,6 +37,15 @@ class PipelineOptions:
     checkpoint: str | None = None
     untrained: bool = False
     stage_layers: str | None = None
+    runtime: str = "lockstep"
+    layout: str = "n+1"
+
+    def __post_init__(self) -> None:
+        if self.runtime not in get_args(Runtime):
+            raise UsageError(f"unknown runtime {self.runtime!r}; allowed: {', '.join(get_args(Runtime))}")
+        layout = Layout.named(self.layout, self.n)
+        if self.runtime == "distributed":
+            check_world(layout)
 
 
 class PipelineMethod(DecodingMethod):
@@ -81,6 +98,12 @@ class PipelineMethod(DecodingMethod):
             critical_layers(drafter, self.stage_layers),
         )
 
+    @cached_property
+    def distributed(self) -> Distributed:
+        """The ranks' side of this method, if its ``runtime`` is distributed."""
+        layout = Layout.named(self.options.layout, self.options.n)
+        return Distributed(self, layout, self.stage_layers, self.drafter())
+
     def decode(
         self,
         prompt_ids: Sequence[int],
@@ -88,14 +111,19 @@ class PipelineMethod(DecodingMethod):
         max_new_tokens: int,
         stop_ids: Sequence[int] = (),
     ) -> DecodeResult:
+        if self.options.runtime == "distributed":
+            return self.distributed.decode(
+                prompt_ids, sampling, max_new_tokens, stop_ids, self.rule, self.options.width
+            )
         return self.lockstep(sampling).decode(prompt_ids, max_new_tokens, stop_ids)
 
     def describe(self) -> dict[str, Any]:
-        return {
+        about = {
             "proposal": self.rule,
             "stage_layers": self.stage_layers,
             "untrained": self.options.untrained,
         }
+        return about | (self.distributed.describe() if self.options.runtime == "distributed" else {})
 
 
 def _stages(num_layers: int, n: int, explicit: str | None) -> list[int]:

@@ -107,7 +107,7 @@ def replay_chain(
 
     def right(index: int, fill: int) -> bool:
         # A fill below ``NEGLIGIBLE`` may still be drawn.
-        return draws.fresh() < _nearest(table.given[index], fill)
+        return draws.acceptance() < _nearest(table.given[index], fill)
 
     steps = walk(known, n, right, target_layers, draft_layers)
     if known.sampling.greedy or not drawn:

@@ -58,7 +58,7 @@ def initial_module(
             assert isinstance(weight, Tensor)
             weight.zero_()
             weight[:, -shape.hidden :].fill_diagonal_(1.0)
-    copy_layers(module.spec_layers, target.hf.model.layers[deepest:])
+    copy_layers(list(module.spec_layers), target.hf.model.layers[deepest:])
     set_head(module.lm_head, vocabulary, target.head_weight.float())
     return module.to(target.device)
 

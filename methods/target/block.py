@@ -12,11 +12,12 @@ from torch import Tensor
 class Block:
     """``count`` new slots from ``start`` on, shared by all layers of the call.
 
-    ``cos``/``sin`` are [1 or batch, count, 1, rotary_dim]. ``visible`` is a bool mask
+    ``cos`` and (``signed``) ``sin`` are [1 or batch, count, 1, rotary_dim]. ``visible`` is a bool mask
     [1 or batch, count, start + count], or None when every slot is visible to the only new one.
     ``parents`` holds the parent slot of each new slot (-1: none); ``record`` keeps the recurrent
     state after every slot, so that the block can be rolled back into. ``real`` [batch, count, 1]
-    is 0 at left padding, or None.
+    is 0 at left padding, or None. ``positions`` [count or batch, count] are those of the new slots
+    and ``slot_positions`` of all, None where they are the slots' own numbers.
     """
 
     start: int
@@ -58,8 +59,11 @@ class Block:
     def _fold(self, groups: int, window: int | None) -> Tensor | None:
         visible = self.visible
         if window is not None and self.end > window:
-            assert self.positions is not None and self.slot_positions is not None
-            near = self.slot_positions > (self.positions[..., None] - window)
+            positions, every = self.positions, self.slot_positions
+            if positions is None or every is None:
+                every = torch.arange(self.end, device=self.cos.device)
+                positions = every[self.start :]
+            near = every > (positions[..., None] - window)
             near = near.view(-1, self.count, self.end)
             visible = near if visible is None else visible & near
         if visible is None:

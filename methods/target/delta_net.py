@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from transformers.models.qwen3_5.modeling_qwen3_5 import (
     torch_chunk_gated_delta_rule,
@@ -40,24 +40,30 @@ class GatedDeltaNet:
         self.conv_weight: Tensor = module.conv1d.weight.data.squeeze(1)  # [channels, kernel]
         self.decay: Tensor = -module.A_log.data.float().exp()
         self.dt_bias: Tensor = module.dt_bias.data
-        self.norm: nn.Module = module.norm
-        self.out: nn.Module = module.out_proj
+        self.norm: Any = module.norm
+        self.out = FusedLinear([module.out_proj])
 
     def new_cache(self, batch: int, like: Tensor) -> RecurrentCache:
         return RecurrentCache()
 
-    def __call__(self, x: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
-        """[batch, count, hidden] -> [batch, count, hidden]; stores the states the block asks for."""
+    def matrices(self) -> list[Tensor]:
+        """The weights every token is multiplied with."""
+        return [self.projections.weight, self.out.weight]
+
+    def __call__(self, x: Tensor, residual: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
+        """``residual`` plus the output for x, both [batch * count, hidden]; stores the states the
+        block asks for."""
         if block.real is not None:
-            x = x * block.real
-        mixed, z, b, a = self.projections(x).split(self.projections.sizes, -1)
+            x = x * block.real.reshape(-1, 1)
+        projected = self.projections(x).view(-1, block.count, sum(self.projections.sizes))
+        mixed, z, b, a = projected.split(self.projections.sizes, -1)
         beta = b.sigmoid()
         g = self.decay * F.softplus(a.float() + self.dt_bias)
         run = self._recorded if block.record else self._final
         core = run(mixed.transpose(1, 2), g, beta, block, cache)
         gate = z.reshape(-1, self.head_v_dim)
         normed = self.norm(core.reshape(-1, self.head_v_dim), gate)
-        return self.out(normed.view(*x.shape[:2], -1))
+        return self.out.add_to(residual, normed.view(x.shape[0], -1))
 
     def _final(self, mixed: Tensor, g: Tensor, beta: Tensor, block: Block, cache: RecurrentCache) -> Tensor:
         """All tokens at once; only the state after the last slot is kept."""

@@ -28,15 +28,22 @@ class Layer:
             self.mixer = GatedDeltaNet(module.linear_attn)
         else:
             self.mixer = Attention(module.self_attn, window)
-        self.mlp = GatedMLP(module.mlp) if hasattr(module.mlp, "gate_proj") else module.mlp
+        self.mlp: GatedMLP | Experts
+        self.mlp = GatedMLP(module.mlp) if hasattr(module.mlp, "gate_proj") else Experts(module.mlp)
 
     def new_cache(self, batch: int, like: Tensor) -> LayerCache:
         return self.mixer.new_cache(batch, like)
 
+    def matrices(self) -> list[Tensor]:
+        """The weights every token is multiplied with. ``UsageError`` for a mixture of experts, which
+        has a different set for each token."""
+        return [*self.mixer.matrices(), *self.mlp.matrices()]
+
     def __call__(self, x: Tensor, block: Block, cache: LayerCache) -> Tensor:
         """Residual stream [batch, count, hidden] before the layer -> after it."""
-        x = x + self.mixer(self.input_norm(x), block, cache)
-        return x + self.mlp(self.post_norm(x))
+        rows = x.reshape(-1, x.shape[-1])
+        rows = self.mixer(self.input_norm(rows), rows, block, cache)
+        return self.mlp(self.post_norm(rows), rows).view(x.shape)
 
 
 class GatedMLP:
@@ -44,12 +51,30 @@ class GatedMLP:
 
     def __init__(self, module: Any) -> None:
         self.gate_up = FusedLinear([module.gate_proj, module.up_proj])
-        self.down: nn.Module = module.down_proj
+        self.down = FusedLinear([module.down_proj])
         self.act = F.silu if isinstance(module.act_fn, nn.SiLU) else module.act_fn
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def matrices(self) -> list[Tensor]:
+        return [self.gate_up.weight, self.down.weight]
+
+    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+        """``residual`` plus the MLP of x, both [rows, hidden]."""
         gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(self.act(gate) * up)
+        return self.down.add_to(residual, self.act(gate).mul_(up))
+
+
+class Experts:
+    """A mixture of experts, run by transformers' own module."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def matrices(self) -> list[Tensor]:
+        raise UsageError("a mixture of experts has no fixed set of matrices per token")
+
+    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+        """``residual`` plus the experts' output for x, both [rows, hidden]."""
+        return residual + self._module(x[None])[0]
 
 
 def build_layers(model: Any, config: Any) -> list[Layer]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from methods.assets import cache_dir
 from methods.errors import UsageError
-from methods.target.embedded import SMOLLM2, smollm2_directory
-from methods.target.hashing import files_sha256, tokenizer_sha256
+from methods.target.embedded import SMOLLM2
+from methods.target.files import HUB_NAMES, hashes, locate
+from methods.target.parts import DirectorySource
 from methods.target.quiet import no_progress_bars
 from methods.target.target import Target
-
-HUB_NAMES = {"qwen3.5-4b": "Qwen/Qwen3.5-4B", "qwen3.5-9b": "Qwen/Qwen3.5-9B"}
-"""Short names of targets on the Hugging Face hub."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -32,8 +28,10 @@ def load_target(
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
     place = _device(device)
-    model, tokenizer, location = _read(_source(name), name, DTYPES[dtype], trust_remote_code)
-    return Target(model.to(place), tokenizer, name, _hashes(location, tokenizer))
+    model, tokenizer, location = _read(name, DTYPES[dtype], trust_remote_code)
+    identity = hashes(location, tokenizer)
+    source = DirectorySource(name, DTYPES[dtype], trust_remote_code, identity)
+    return Target(model.to(place), tokenizer, name, identity, source)
 
 
 def load_tokenizer(name: str) -> Any:
@@ -41,14 +39,10 @@ def load_tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(_snapshot(_source(name)))
+        return AutoTokenizer.from_pretrained(locate(name))
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise UsageError(f"the tokenizer of target {name!r} cannot be loaded: {reason}") from error
-
-
-def _source(name: str) -> str | Path:
-    return smollm2_directory() if name == SMOLLM2 else HUB_NAMES.get(name, name)
 
 
 def _device(device: str) -> torch.device:
@@ -68,11 +62,11 @@ def _gpus() -> str:
     return "".join(f", cuda:{index}" for index in range(torch.cuda.device_count()))
 
 
-def _read(source: str | Path, name: str, dtype: torch.dtype, trust: bool) -> tuple[Any, Any, Path]:
+def _read(name: str, dtype: torch.dtype, trust: bool) -> tuple[Any, Any, Path]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        location = _snapshot(source)  # a download keeps its bar: it can take minutes
+        location = locate(name)  # a download keeps its bar: it can take minutes
         with no_progress_bars():
             model = AutoModelForCausalLM.from_pretrained(
                 location, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust
@@ -85,36 +79,3 @@ def _read(source: str | Path, name: str, dtype: torch.dtype, trust: bool) -> tup
             f"target {name!r} cannot be loaded: {reason} (allowed: {known}, a hub id, or a model directory)"
         ) from error
     return model, tokenizer, location
-
-
-def _snapshot(source: str | Path) -> Path:
-    """The local directory of a model: itself, or the hub's snapshot, fetched if need be."""
-    if Path(source).is_dir():
-        return Path(source)
-    if Path(source).is_absolute() or str(source).count("/") != 1:
-        raise FileNotFoundError(f"there is no directory {source}")
-    from huggingface_hub import snapshot_download
-
-    patterns = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
-    return Path(snapshot_download(str(source), allow_patterns=patterns))
-
-
-def _hashes(location: Path, tokenizer: Any) -> dict[str, str]:
-    stored = location / "hashes.json"
-    if stored.exists():
-        return json.loads(stored.read_text())
-    return {"sha256": _weights_sha256(location), "tokenizer_sha256": tokenizer_sha256(tokenizer)}
-
-
-def _weights_sha256(location: Path) -> str:
-    """sha256 of the weight files; remembered by size and time, since large ones take a minute."""
-    files = sorted(location.glob("*.safetensors")) or sorted(location.glob("*.bin"))
-    stamp = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-    memory = cache_dir() / "weight-hashes.json"
-    known = json.loads(memory.read_text()) if memory.exists() else {}
-    key = json.dumps(stamp)
-    if key not in known:
-        known[key] = files_sha256(files)
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.write_text(json.dumps(known, indent=1))
-    return known[key]

@@ -46,19 +46,26 @@ class Rotary:
         if length <= self._cos.shape[0]:
             return
         length = max(1024, 1 << (length - 1).bit_length())
-        positions = torch.arange(length, device=self._like.device)[None]
-        with torch.no_grad():
+        # Made in a decode call, the table may be used in training later: no inference tensors.
+        with torch.inference_mode(False), torch.no_grad():
+            positions = torch.arange(length, device=self._like.device)[None]
             cos, sin = self._module(self._like, position_ids=positions)
-        self._cos, self._sin = cos[0].contiguous(), sin[0].contiguous()
+            self._cos, self._sin = cos[0].contiguous(), sin[0].contiguous()
+
+
+def signed(sin: Tensor) -> Tensor:
+    """``sin`` [..., rotary_dim] with its first half negated, as ``rotate`` takes it."""
+    first, second = sin.chunk(2, -1)
+    return torch.cat((-first, second), -1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the first ``rotary_dim`` dimensions of x [..., heads, head_dim], pass the rest.
 
-    ``cos`` and ``sin`` are [..., 1, rotary_dim]; the halves are rotated as in transformers' Llama.
+    ``cos`` and ``signed`` sin are [..., 1, rotary_dim]; the halves are rotated as in transformers'
+    Llama, the minus sign of the second one moved into the table.
     """
     dim = cos.shape[-1]
     if dim < x.shape[-1]:
         return torch.cat((rotate(x[..., :dim], cos, sin), x[..., dim:]), -1)
-    first, second = x.chunk(2, -1)
-    return torch.addcmul(x * cos, torch.cat((-second, first), -1), sin)
+    return torch.addcmul(x * cos, x.roll(dim // 2, -1), sin)

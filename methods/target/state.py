@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from methods.target.block import Block, causal
-from methods.target.rotary import Rotary
+from methods.target.rotary import Rotary, signed
 
 
 class LayerCache(ABC):
@@ -43,6 +43,11 @@ class AttentionCache(LayerCache):
         shape = (batch, kv_heads, 0, head_dim)
         self.keys = torch.empty(shape, dtype=like.dtype, device=like.device)
         self.values = torch.empty_like(self.keys)
+
+    def write(self, start: int, keys: Tensor, values: Tensor) -> None:
+        """Store [batch, count, kv_heads, head_dim] in the slots from ``start`` on."""
+        self.keys.narrow(2, start, keys.shape[1]).copy_(keys.transpose(1, 2))
+        self.values.narrow(2, start, values.shape[1]).copy_(values.transpose(1, 2))
 
     def reserve(self, capacity: int) -> None:
         self.keys = _grown(self.keys, capacity)
@@ -175,13 +180,12 @@ class State:
         if parents is not None or self._paths is not None:
             return self._tree_block(start, parents or list(range(start - 1, end - 1)), record)
         chain = list(range(start - 1, end - 1))
-        slots = torch.arange(end, device=self._device)
         if self._pad is not None:
-            return self._padded_block(start, count, chain, slots)
+            return self._padded_block(start, count, chain)
         cos, sin = self._rotary.rows(start, count)
         return Block(
-            start, count, cos[None, :, None], sin[None, :, None], causal(start, count, self._device),
-            chain, record, slots[start:], slots,
+            start, count, cos[None, :, None], signed(sin)[None, :, None],
+            causal(start, count, self._device), chain, record,
         )  # fmt: skip
 
     def advance(self, block: Block) -> None:
@@ -224,12 +228,13 @@ class State:
         positions = positions.to(self._device)
         cos, sin = self._rotary.at(positions[start:])
         return Block(
-            start, count, cos[None, :, None], sin[None, :, None], visible.to(self._device),
+            start, count, cos[None, :, None], signed(sin)[None, :, None], visible.to(self._device),
             list(parents), record, positions[start:], positions,
         )  # fmt: skip
 
-    def _padded_block(self, start: int, count: int, parents: list[int], slots: Tensor) -> Block:
+    def _padded_block(self, start: int, count: int, parents: list[int]) -> Block:
         assert self._pad is not None
+        slots = torch.arange(start + count, device=self._device)
         pad = self._pad[:, None]
         real = slots >= pad  # [batch, end]
         positions = (slots - pad).clamp(min=0)
@@ -238,7 +243,7 @@ class State:
         # A padding row sees itself: a softmax over nothing would be NaN and NaN survives a zero weight.
         visible = (slots <= slots[start:, None]) & real[:, None] | own
         return Block(
-            start, count, cos[:, :, None], sin[:, :, None], visible, parents, False,
+            start, count, cos[:, :, None], signed(sin)[:, :, None], visible, parents, False,
             positions[:, start:], positions[:, None], real[:, start:, None],
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from methods.target.rotary import Rotary
 from methods.target.shape import TargetShape
 from methods.target.stages import Stage
 from methods.target.state import State
+
+if TYPE_CHECKING:
+    from methods.target.parts import TargetSource
 
 PREFILL_CHUNK = 512
 """Tokens per prefill pass: bounds the attention mask, and is the same on every machine."""
@@ -34,11 +37,18 @@ class Forward:
 class Target:
     """A transformers causal LM behind the rollback state and the layer split of this project.
 
-    ``hf`` stays a working transformers model on the same weights.
+    ``hf`` stays a working transformers model on the same weights. ``source`` is how another process
+    obtains the same target, None if it exists in this one only. Of a target loaded in part
+    (``methods.target.parts``) only the loaded layers, embedding or head can be used.
     """
 
     def __init__(
-        self, hf: Any, tokenizer: Any = None, name: str = "in-memory", hashes: dict[str, str] | None = None
+        self,
+        hf: Any,
+        tokenizer: Any = None,
+        name: str = "in-memory",
+        hashes: dict[str, str] | None = None,
+        source: TargetSource | None = None,
     ) -> None:
         self.hf: Any = hf.eval().requires_grad_(False)
         self.tokenizer = tokenizer
@@ -46,6 +56,7 @@ class Target:
         self.config = self.hf.config.get_text_config()
         body = self.hf.model
         self._hashes = hashes
+        self.source = source
         self.layers = build_layers(body, self.config)
         self.num_layers = len(self.layers)
         self.hidden_size: int = self.config.hidden_size
@@ -54,8 +65,9 @@ class Target:
         self.embedding: Tensor = body.embed_tokens.weight
         self.head_weight: Tensor = self.hf.lm_head.weight
         self.final_norm = RMSNorm(body.norm)
-        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        self.dtype, self.device = self.embedding.dtype, body.norm.weight.device
         self.rotary = Rotary(body.rotary_emb, self.dtype, self.device)
+        self._like = torch.empty(0, dtype=self.dtype, device=self.device)
         self._whole = self.stage(0, self.num_layers)
 
     @property
@@ -68,7 +80,7 @@ class Target:
 
     def stage(self, first: int, last: int) -> Stage:
         """Layers ``first`` to ``last`` (exclusive) as a pipeline stage."""
-        return Stage(self.layers, first, last, self.rotary, self.embedding)
+        return Stage(self.layers, first, last, self.rotary, self._like)
 
     def new_state(self, batch: int = 1, pad: Tensor | None = None) -> State:
         """An empty state of all layers."""

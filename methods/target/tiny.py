@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from methods.errors import UsageError
+from methods.target.parts import Part
 from methods.target.target import Target
 
 FAMILIES = ("llama", "qwen3", "hybrid", "moe", "sliding")
@@ -38,22 +40,28 @@ def tiny_target(
             model.model.embed_tokens.weight.data.mul_(0.2)
         model.lm_head.weight.data.mul_(sharpness)
     model.generation_config.eos_token_id = None
-    return Target(model.to(dtype), name=f"tiny-{family}")
+    source = TinySource(family, layers, vocab, seed, dtype, sharpness)
+    return Target(model.to(dtype), name=f"tiny-{family}", source=source)
+
+
+@dataclass(frozen=True)
+class TinySource:
+    """A tiny target by what it is built from: any process builds the same."""
+
+    family: str
+    layers: int
+    vocab: int
+    seed: int
+    dtype: torch.dtype
+    sharpness: float
+
+    def load(self, part: Part, device: torch.device) -> Target:
+        """The whole target, whatever ``part``: it is smaller than the bookkeeping would be."""
+        return tiny_target(self.family, self.layers, self.vocab, self.seed, self.dtype, self.sharpness)
 
 
 def _model(family: str, layers: int, vocab: int) -> Any:
-    from transformers import (
-        LlamaConfig,
-        LlamaForCausalLM,
-        MistralConfig,
-        MistralForCausalLM,
-        Qwen3_5ForCausalLM,
-        Qwen3_5TextConfig,
-        Qwen3Config,
-        Qwen3ForCausalLM,
-        Qwen3MoeConfig,
-        Qwen3MoeForCausalLM,
-    )
+    import transformers as hf  # which imports a family when its name is first used
 
     common: dict[str, Any] = {
         "vocab_size": vocab,
@@ -71,15 +79,15 @@ def _model(family: str, layers: int, vocab: int) -> Any:
         "pad_token_id": None,
     }
     if family == "llama":
-        return LlamaForCausalLM(LlamaConfig(**common))
+        return hf.LlamaForCausalLM(hf.LlamaConfig(**common))
     if family == "sliding":
-        return MistralForCausalLM(MistralConfig(**common, sliding_window=8))
+        return hf.MistralForCausalLM(hf.MistralConfig(**common, sliding_window=8))
     if family == "qwen3":
-        return Qwen3ForCausalLM(Qwen3Config(**common))
+        return hf.Qwen3ForCausalLM(hf.Qwen3Config(**common))
     if family == "moe":
-        return Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **_MOE))
+        return hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**common, **_MOE))
     kinds = ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(layers)]
-    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**common, **_HYBRID, layer_types=kinds))
+    return hf.Qwen3_5ForCausalLM(hf.Qwen3_5TextConfig(**common, **_HYBRID, layer_types=kinds))
 
 
 _MOE: dict[str, Any] = {

@@ -107,7 +107,8 @@ def _distil(task: HeadTask, hidden: Tensor, probs: Tensor, mask: Tensor) -> Tens
     """Sum over rows of mask * cross-entropy of the head's law against ``probs``."""
 
     def chunk(rows: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
-        return F.cross_entropy(task.logits(rows).float(), wanted, reduction="none") @ weights
+        # A product summed, and not a matrix product, which autocast would run in bfloat16.
+        return (F.cross_entropy(task.logits(rows).float(), wanted, reduction="none") * weights).sum()
 
     parts = list(zip(hidden.split(_LOSS_ROWS), probs.split(_LOSS_ROWS), mask.split(_LOSS_ROWS), strict=True))
     if len(parts) == 1:

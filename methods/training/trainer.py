@@ -141,7 +141,8 @@ class Trainer:
     def _update(self, sums: dict[str, list[float]], tokens: int) -> StepReport:
         flat = [tokens, *(value for pair in sums.values() for value in pair)]
         totals = _summed(torch.tensor(flat, dtype=torch.float64, device=self.target.device)).tolist()
-        progress = self.progress.tokens / self.config.tokens
+        # The middle of the step: at its start the first rate would be 0, at its end the last.
+        progress = (self.progress.tokens + totals[0] / 2) / self.config.tokens
         losses, norms = {}, {}
         for i, (task, optimizer) in enumerate(zip(self.tasks, self._optimizers, strict=True)):
             total, weight = totals[1 + 2 * i], totals[2 + 2 * i]

@@ -13,9 +13,10 @@ from harness.cli import BENCHMARKS, parse, parser
 from methods.errors import UsageError
 
 FLAGS = """
---benchmark --checkpoint --data-dir --draft-layers --dtype --execute-code --help --m --max-new-tokens
---method --mode --n --no-baseline --option --plugin --preset --prompts --proposal --repeats --results
---schedule --seed --target --temperature --template --top-k --top-p --turns --untrained --warmup --width
+--benchmark --checkpoint --data-dir --draft-layers --dtype --execute-code --help --layout --m
+--max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts --proposal
+--repeats --results --runtime --schedule --seed --target --temperature --template --top-k --top-p --turns
+--untrained --warmup --width
 """
 
 

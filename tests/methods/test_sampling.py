@@ -142,11 +142,14 @@ def test_draws_belong_to_a_position_and_a_seed() -> None:
     assert all(0 <= number < 1 for number in forwards)
 
 
-def test_fresh_draws_leave_the_target_stream_alone() -> None:
+def test_the_three_streams_leave_each_other_alone() -> None:
     used, unused = Draws(5), Draws(5)
-    fresh = [used.fresh() for _ in range(20)]
-    assert len(set(fresh)) == 20
+    drafts = [used.draft() for _ in range(20)]
+    tests = [used.acceptance() for _ in range(20)]
+    assert len({*drafts, *tests}) == 40
     assert used.target(7) == unused.target(7)
+    assert tests == [unused.acceptance() for _ in range(20)]
+    assert drafts == [unused.draft() for _ in range(20)]
 
 
 def test_target_token_is_the_pick_of_its_own_number() -> None:

@@ -269,7 +269,7 @@ def test_reported_draft_law_is_the_drawn_one_in_half_precision():
 class Zeros(Draws):
     """The smallest number that can be drawn, every time."""
 
-    def fresh(self) -> float:
+    def acceptance(self) -> float:
         return 0.0
 
 
@@ -287,7 +287,7 @@ def test_a_rejection_that_rounding_alone_allows_still_yields_a_token():
     """p and q differ in the last bit only: the residual has no mass."""
 
     class Ones(Draws):
-        def fresh(self) -> float:
+        def acceptance(self) -> float:
             return 1.0 - 2**-53
 
     p = random_law(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
@@ -10,11 +10,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from methods.errors import UsageError
 from methods.training.optimizer import OptimizerConfig
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Compute = Literal["float32", "bfloat16"]
 _SUFFIX = ".toml"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,26 @@ def test_killed_and_resumed_gives_the_same_curve(
         assert resumed["heads"][label]["held_out"] == head["held_out"]
 
 
+def test_a_stop_request_ends_after_the_step_and_saves(
+    answers: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    plain_step, whole, out = Trainer.step, tmp_path / "whole", tmp_path / "run"
+    command.train(tiny("llama"), request(answers, whole), recipe(), [])
+
+    def step(self: Trainer) -> StepReport:
+        if self.progress.step == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain_step(self)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        command.train(tiny("llama"), request(answers, out), recipe(), [])
+    assert len(losses(out)) == 2
+    monkeypatch.setattr(Trainer, "step", plain_step)
+    command.train(tiny("llama"), request(answers, out), recipe(), [])
+    assert losses(out) == losses(whole)
+
+
 def test_heads_load_in_the_decode_loop_and_say_how_they_were_made(answers: Path, tmp_path: Path) -> None:
     out, target = tmp_path / "run", tiny("llama")
     summary = command.train(target, request(answers, out), recipe(), [])
@@ -199,7 +221,7 @@ def test_shipped_recipes_load(name: str) -> None:
         ("max_length = 512", "max_lenth = 512", "unknown key 'max_lenth'"),
         ("max_length = 512", "", "key 'max_length' is missing"),
         ('kind = "muon"', 'kind = "sgd"', "optimizer: key 'kind' must be one of muon, adamw"),
-        ("sequences = 8", "sequences = 8.5", "key 'sequences' must be a whole number"),
+        ("sequences = 12", "sequences = 8.5", "key 'sequences' must be a whole number"),
     ],
 )
 def test_faulty_recipes_name_the_key(old: str, new: str, message: str) -> None:

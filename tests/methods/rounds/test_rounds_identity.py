@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from conftest import random_ids, tiny
-from fitted_head import CAP, PROMPTS, fitted, outputs
+from fitted_head import CAP, KNOWN, PROMPTS, fitted, outputs
 from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_target
 
 from methods.checking import gates
@@ -20,34 +20,46 @@ from methods.target.tiny import FAMILIES
 LABELS = ["ngram", *EAGLE3]
 
 
+def assert_greedy(method, prompt):
+    """The output is what one pass over it calls for, token by token. Returns the steps."""
+    target = method.target
+    result = method.decode(prompt, GREEDY, CAP)
+    tokens = [*prompt, *result.tokens]
+    logits = target.logits(target.forward(tokens[:-1], target.new_state()).hidden)[0]
+    assert len(result.tokens) == CAP
+    assert logits[len(prompt) - 1 :].argmax(-1).tolist() == result.tokens
+    assert gates.trace_fault(result) is None
+    return result.steps
+
+
 def assert_same_output(method, prompts, expected):
-    """Returns (rounds, accepted) over all prompts."""
-    steps = []
+    """Returns the number of rounds over all prompts."""
+    count = 0
     for prompt, tokens in zip(prompts, expected, strict=True):
         result = method.decode(prompt, GREEDY, len(tokens))
         assert result.tokens == tokens
         assert gates.trace_fault(result) is None
-        steps += result.steps
-    return len(steps), sum(step.accepted for step in steps)
+        count += len(result.steps)
+    return count
 
 
 @pytest.mark.parametrize("label", ["ngram", "short chain", "short tree"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_twenty_prompts(name, label):
-    """Fitted heads: long accepted runs, rejections at every depth."""
+    """AR's tokens; fitted heads are often right, so that runs are accepted and cut at every depth."""
     options = EAGLE3.get(label, {})
     method = rounds(family(name), label) if label == "ngram" else fitted(name, LAYERS, **options)
-    count, accepted = assert_same_output(method, PROMPTS, outputs(name, LAYERS))
+    count = assert_same_output(method, PROMPTS[:KNOWN], outputs(name, LAYERS))
+    for prompt in PROMPTS[KNOWN:]:
+        count += len(assert_greedy(method, prompt))
     decoded = len(PROMPTS) * (CAP - 1)
-    if label != "ngram":
-        assert decoded / 5 < accepted < decoded
-        assert count < 0.8 * decoded
+    assert 0.2 * decoded < count < 0.95 * decoded
 
 
 @pytest.mark.parametrize("label", ["chain", "long chain", "tree", "dynamic tree", "branches"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_other_shapes(name, label):
-    assert_same_output(fitted(name, LAYERS, **EAGLE3[label]), PROMPTS[:4], outputs(name, LAYERS)[:4])
+    assert_same_output(fitted(name, LAYERS, **EAGLE3[label]), PROMPTS[:2], outputs(name, LAYERS)[:2])
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -117,8 +129,7 @@ def test_scripted_trees(name):
     target = family(name)
     for i, (prompt, output) in enumerate(zip(PROMPTS[:3], outputs(name, LAYERS), strict=False)):
         propose = knowing_tree(output, 64, m=6, width=5, right=sometimes(0.8, seed=i), seed=i)
-        count, _ = assert_same_output(ScriptedRounds.fixed(target, propose), [prompt], [output])
-        assert count < 40
+        assert assert_same_output(ScriptedRounds.fixed(target, propose), [prompt], [output]) < 40
 
 
 def test_prompts_longer_than_a_prefill_chunk_and_a_context_that_ends(monkeypatch):

@@ -18,8 +18,8 @@ def reference(target: Target, ids: list[int]) -> torch.Tensor:
         return target.hf(torch.tensor([ids])).logits[0]
 
 
-def close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
-    return float((mine - theirs).abs().max()) <= TOLERANCE
+def close(mine: torch.Tensor, theirs: torch.Tensor, scale: float = 1.0) -> bool:
+    return float((mine - theirs).abs().max()) <= TOLERANCE * scale
 
 
 def test_one_pass_equals_transformers(target: Target) -> None:
@@ -57,7 +57,8 @@ def test_taps_are_the_residual_stream(target: Target) -> None:
     taps = target.forward(ids, target.new_state(), taps=range(last + 1)).taps
     assert sorted(taps) == list(range(last + 1))
     for index in range(last):
-        assert close(taps[index], expected[index])
+        # Rounding errors are relative, and the stream, unlike logits, is not near 1.
+        assert close(taps[index], expected[index], float(expected[index].abs().max()))
     # transformers' last entry is normed; ours is the raw stream before the norm
     assert close(target.final_norm(taps[last]), expected[last])
 

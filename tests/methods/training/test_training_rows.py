@@ -51,9 +51,9 @@ def places(seen: Observed) -> list[tuple[int, int, int, int]]:
     return found
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "hybrid"])
+@pytest.mark.parametrize("family", ["qwen3", "hybrid"])
 @pytest.mark.parametrize("schedule", ["pre-step", "post-step"])
-@pytest.mark.parametrize(("n", "draft_layers"), [(4, 2), (8, 3), (2, 1)])
+@pytest.mark.parametrize(("n", "draft_layers"), [(4, 2), (8, 3)])
 def test_spd_rows_are_the_stateless_rows_at_every_depth_and_fill(
     family: str, schedule: str, n: int, draft_layers: int
 ) -> None:

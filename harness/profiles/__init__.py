@@ -1,0 +1,101 @@
+"""What devices take for a target's stages and drafter: one TOML file each, read into a ``Profile``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from methods.errors import UsageError
+
+_SUFFIX = ".toml"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTimes:
+    """Seconds of one stage of ``n``, of a drafter of ``draft_layers``, and of a whole steady-state
+    cycle where the figures were published."""
+
+    n: int
+    draft_layers: int
+    stage_s: float
+    draft_s: float
+    cycle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``ar_s``: seconds per token of AR on one device. ``hidden`` and ``anchors`` give the messages'
+    sizes. ``verify_s``: norm, head and choice on the last stage. ``hop_s``: between two devices, on
+    top of what a real message takes. ``jitter``: relative standard deviation of a stage's time."""
+
+    target: str
+    ar_s: float
+    num_layers: int
+    hidden: int
+    anchors: tuple[int, ...]
+    verify_s: float
+    hop_s: float
+    jitter: float
+    pipelines: tuple[PipelineTimes, ...]
+
+    def pipeline(self, n: int) -> PipelineTimes:
+        """The times for ``n`` stages; ``UsageError`` lists what there is."""
+        for times in self.pipelines:
+            if times.n == n:
+                return times
+        known = ", ".join(str(times.n) for times in self.pipelines)
+        raise UsageError(f"profile of {self.target} has no figures for n = {n}; allowed: {known}")
+
+
+def profile_names() -> list[str]:
+    """All shipped profiles, sorted."""
+    files = (entry.name for entry in resources.files(__name__).iterdir())
+    return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+
+
+def load_profile(name: str) -> Profile:
+    """A shipped profile by name, or a TOML file by path. ``UsageError`` names the faulty key."""
+    if name in profile_names():
+        return parse_profile(name, resources.files(__name__).joinpath(name + _SUFFIX).read_text("utf-8"))
+    if not name.endswith(_SUFFIX) or not Path(name).is_file():
+        raise UsageError(f"unknown profile {name!r}; allowed: {', '.join(profile_names())}, or a .toml file")
+    return parse_profile(name, Path(name).read_text("utf-8"))
+
+
+def parse_profile(name: str, text: str) -> Profile:
+    """A profile from TOML text."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"profile {name}: {error}") from error
+    pipelines = table.pop("pipeline", [])
+    if not isinstance(pipelines, list) or not pipelines:
+        raise UsageError(f"profile {name}: pipeline must be a list of tables")
+    rows = tuple(PipelineTimes(**_checked(name, PipelineTimes, row)) for row in pipelines)
+    values = _checked(name, Profile, table, leave_out="pipelines")
+    return Profile(**values, pipelines=rows)
+
+
+def _checked(name: str, kind: type, table: Mapping[str, Any], leave_out: str = "") -> dict[str, Any]:
+    wanted = {field.name: str(field.type) for field in fields(kind) if field.name != leave_out}
+    for key in [*table, *wanted]:
+        if key not in wanted or key not in table:
+            state = "missing" if key in wanted else "unknown"
+            raise UsageError(f"profile {name}: key {key} is {state}; allowed: {', '.join(wanted)}")
+    return {key: _value(name, key, table[key], kind) for key, kind in wanted.items()}
+
+
+def _value(name: str, key: str, value: Any, kind: str) -> Any:
+    if kind == "str" and isinstance(value, str):
+        return value
+    if kind == "int" and type(value) is int and value > 0:
+        return value
+    if kind == "float" and type(value) in (int, float) and value >= 0:
+        return float(value)
+    if kind.startswith("tuple") and isinstance(value, list) and all(type(item) is int for item in value):
+        return tuple(value)
+    raise UsageError(f"profile {name}: key {key} is {value!r}; expected {kind}, not negative")

@@ -1,0 +1,174 @@
+"""``python -m harness.project``: wall-clock of a pipeline on devices of a profile, projected and emulated.
+
+Verdicts come from a recorded run (``--records``) or, as an assumption, from an acceptance rate.
+Prints a table and one JSON line. Exit codes: 0 done; 1 a rank was lost; 2 the input cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tabulate import tabulate
+
+from harness.emulation import emulate
+from harness.profiles import Profile, load_profile, profile_names
+from harness.projection import Devices, project, recorded_verdicts
+from harness.records import read_records
+from harness.timing import by_fill, chrome_trace
+from methods.errors import UsageError
+from methods.pipeline.distributed.layout import Layout
+from methods.target.partition import check_stage_layers
+
+_ASSUMED_VERDICTS = 4096
+HEADERS = {
+    "n": "n",
+    "layout": "layout",
+    "kind": "kind",
+    "cycles": "cycles",
+    "cycle_ms": "cycle ms",
+    "ratio": "cycle / slowest device",
+    "speedup": "speedup",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    p = _Parser(prog="python -m harness.project", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    names = ", ".join(profile_names())
+    p.add_argument("--profile", default="qwen3.5-4b", metavar="NAME", help=f"{names}, or a .toml file")
+    p.add_argument("--n", type=int, nargs="+", default=[4, 8], metavar="N", help="pipeline stages")
+    p.add_argument("--records", type=Path, metavar="DIR", help="run whose verdicts are used")
+    p.add_argument("--acceptance", type=float, metavar="A", help="assumed step acceptance, without records")
+    p.add_argument("--tokens", type=int, default=512, metavar="N", help="tokens to decode after the first")
+    p.add_argument("--layout", default="n+1", metavar="NAME", help="n+1, or n: drafter beside stage 1")
+    p.add_argument("--stage-layers", metavar="5;9;9;9", help="uneven stages, at the profile's time a layer")
+    p.add_argument("--draft-ms", type=float, metavar="MS", help="instead of the profile's")
+    p.add_argument("--verify-ms", type=float, metavar="MS", help="instead of the profile's")
+    p.add_argument("--hop-ms", type=float, metavar="MS", help="instead of the profile's")
+    p.add_argument("--emulate", action="store_true", help="run the real runtime with timed waits, too")
+    p.add_argument("--timings", type=Path, metavar="DIR", help="of emulated runs: breakdowns, Chrome traces")
+    p.add_argument("--seed", type=int, default=0, metavar="S", help="of verdicts drawn from --acceptance")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        execute(parser().parse_args(argv))
+    except UsageError as error:
+        print("error:", *str(error).split(), file=sys.stderr)
+        return 2
+    return 0
+
+
+def execute(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Print and return the rows of all ``--n``."""
+    profile = load_profile(args.profile)
+    accepted = _verdicts(args)
+    rows: list[dict[str, Any]] = []
+    for n in args.n:
+        rows += _rows(args, profile, n, accepted)
+    print(tabulate([[row[key] for key in HEADERS] for row in rows], list(HEADERS.values()), floatfmt=".3f"))
+    verdicts = {"acceptance": sum(accepted) / len(accepted), "records": args.records and str(args.records)}
+    about = {"target": profile.target, "tokens": args.tokens, **verdicts}
+    print(json.dumps({**about, "rows": rows}, allow_nan=False), flush=True)
+    return rows
+
+
+def devices_of(profile: Profile, n: int, args: argparse.Namespace) -> Devices:
+    """The profile's devices for ``n`` stages with what the command line changes."""
+    times = profile.pipeline(n)
+    layers = [profile.num_layers / n] * n
+    if args.stage_layers is not None:
+        try:
+            given = [int(part) for part in args.stage_layers.split(";")]
+        except ValueError as error:
+            raise UsageError(
+                f"--stage-layers expects numbers separated by ';', got {args.stage_layers!r}"
+            ) from error
+        if len(given) != n:
+            raise UsageError(f"--stage-layers names {len(given)} stages, but n = {n}")
+        layers = [float(count) for count in check_stage_layers(profile.num_layers, given)]
+    layer_s = times.stage_s * n / profile.num_layers
+    return Devices(
+        stage_s=tuple(count * layer_s for count in layers),
+        draft_s=_seconds(args.draft_ms, times.draft_s),
+        verify_s=_seconds(args.verify_ms, profile.verify_s),
+        hop_s=_seconds(args.hop_ms, profile.hop_s),
+        beside_first=not Layout.named(args.layout, n).own_drafter,
+    )
+
+
+def _rows(
+    args: argparse.Namespace, profile: Profile, n: int, accepted: Sequence[bool]
+) -> list[dict[str, Any]]:
+    devices = devices_of(profile, n, args)
+    projected = project(accepted, args.tokens, devices)
+    common = {"n": n, "layout": args.layout, "cycles": projected.cycles}
+    cycle_s = projected.seconds / projected.cycles
+    rows = [
+        common
+        | {
+            "kind": "projected",
+            "cycle_ms": 1e3 * cycle_s,
+            "ratio": cycle_s / devices.bottleneck_s,
+            "speedup": projected.speedup(profile.ar_s),
+        }
+    ]
+    if args.emulate:
+        run = emulate(profile, devices, accepted, args.tokens, timings=args.timings is not None)
+        steady = run.steady
+        rows.append(
+            common
+            | {
+                "kind": "emulated",
+                "cycle_ms": 1e3 * run.result.decode_s / len(run.result.steps),
+                "ratio": run.result.decode_s / len(run.result.steps) / devices.bottleneck_s,
+                "speedup": run.speedup(profile.ar_s),
+                "steady_median_ratio": steady and steady.median / devices.bottleneck_s,
+                "steady_mean_ratio": steady and steady.mean / devices.bottleneck_s,
+                "steady_cycles": steady.cycles if steady else 0,
+                "cpu_ms_per_cycle": 1e3 * run.cpu_s,
+            }
+        )
+        if args.timings is not None:
+            _store(args.timings, n, args.layout, run)
+    return rows
+
+
+def _store(directory: Path, n: int, layout: str, run: Any) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f"n{n}-{layout.replace('+', '_')}"
+    fills = {fill: asdict(times) for fill, times in by_fill(run.result.steps).items()}
+    (directory / f"{name}-cycles.json").write_text(json.dumps(fills, indent=1))
+    trace = chrome_trace(Layout.named(layout, n), [report.spans for report in run.reports])
+    (directory / f"{name}-trace.json").write_text(json.dumps(trace))
+
+
+def _verdicts(args: argparse.Namespace) -> list[bool]:
+    if (args.records is None) == (args.acceptance is None):
+        raise UsageError("give either --records DIR or --acceptance A")
+    if args.records is not None:
+        return recorded_verdicts(read_records(args.records))
+    if not 0 <= args.acceptance <= 1:
+        raise UsageError(f"--acceptance must be in [0, 1], got {args.acceptance:g}")
+    chance = random.Random(args.seed)
+    return [chance.random() < args.acceptance for _ in range(_ASSUMED_VERDICTS)]
+
+
+def _seconds(milliseconds: float | None, default: float) -> float:
+    return default if milliseconds is None else milliseconds / 1e3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Where the time of a distributed run went: cycles by fill level, the steady state, a Chrome trace."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from methods.interface import Step
+from methods.pipeline.distributed.clock import Span
+from methods.pipeline.distributed.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class CycleTimes:
+    """Seconds of ``cycles`` cycles of one kind on one rank; ``phases`` are means that sum to ``mean``."""
+
+    cycles: int
+    median: float
+    mean: float
+    p90: float
+    phases: dict[str, float]
+
+
+def cycle_times(steps: Sequence[Step]) -> CycleTimes | None:
+    """Of all ``steps``, None without any."""
+    if not steps:
+        return None
+    seconds = sorted(sum(step.phases.values()) for step in steps)
+    names = steps[0].phases
+    return CycleTimes(
+        cycles=len(steps),
+        median=statistics.median(seconds),
+        mean=statistics.fmean(seconds),
+        p90=seconds[int(0.9 * (len(seconds) - 1))],
+        phases={name: statistics.fmean(step.phases[name] for step in steps) for name in names},
+    )
+
+
+def steady(steps: Sequence[Step]) -> list[Step]:
+    """Cycles in which every stage worked, and had worked in the cycle before."""
+    return [step for before, step in pairwise(steps) if all(before.nodes) and all(step.nodes)]
+
+
+def by_fill(steps: Sequence[Step]) -> dict[int, CycleTimes]:
+    """Cycle times by the number of stages that worked."""
+    groups: dict[int, list[Step]] = defaultdict(list)
+    for step in steps:
+        groups[sum(count > 0 for count in step.nodes)].append(step)
+    times = {fill: cycle_times(group) for fill, group in sorted(groups.items())}
+    return {fill: found for fill, found in times.items() if found is not None}
+
+
+def chrome_trace(layout: Layout, spans: Sequence[Sequence[Span]]) -> dict[str, Any]:
+    """Spans by rank as a trace that chrome://tracing and Perfetto show. Ranks on several hosts have
+    clocks of their own, which are not aligned."""
+    events: list[dict[str, Any]] = []
+    for rank, own in enumerate(spans):
+        events.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": layout.name(rank)}})
+        events += [
+            {
+                "ph": "X",
+                "name": span.phase,
+                "pid": rank,
+                "tid": 0,
+                "ts": span.start * 1e6,
+                "dur": span.seconds * 1e6,
+                "args": {"cycle": span.cycle},
+            }
+            for span in own
+        ]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

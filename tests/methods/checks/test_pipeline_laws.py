@@ -1,0 +1,170 @@
+"""C9-C13: at T > 0 the decoded tokens follow the target's law exactly."""
+
+import dataclasses
+
+import pytest
+import torch
+from check_worlds import PIPELINES, VOCAB, pipeline, table_target
+
+from methods.checking import gates
+from methods.checking.laws import chi_square
+from methods.checking.scripted import ScriptedDrafter, ScriptedPipeline, random_laws
+from methods.checking.table_target import LawTable, TableTarget
+from methods.drafting.vocabulary import DraftVocabulary
+from methods.interface import SamplingParams
+from methods.sampling import Draws, probabilities
+from methods.verification import DraftLaw
+
+PLAIN = SamplingParams(temperature=1.0)
+WARPED = SamplingParams(temperature=0.8, top_k=4, top_p=0.85)
+DRAWS = 2000
+"""Blocks of three tokens where the draft is drawn; test_seeded_faults.py shows what that finds. Under
+the point-mass rule, whose tokens are AR's own from the same seed, half as many."""
+RULES = [("sampled", 1), ("point-mass", 1), ("point-mass", 4)]
+REDUCED = DraftVocabulary(VOCAB, [0, 2, 3])
+
+
+def law_pipeline(target, rule, width, series=False, vocabulary=None, sharpness=1.0, dtype=torch.float32):
+    """A drafter with a fixed random law of every prefix, beside the stages or in series."""
+    vocabulary = vocabulary or DraftVocabulary(VOCAB)
+    law_of = random_laws(vocabulary.size, seed=4, sharpness=sharpness, dtype=dtype)
+
+    def drafter(prompt, sampling):
+        return ScriptedDrafter(law_of, vocabulary, series=series)
+
+    return ScriptedPipeline(target, [1, 1, 1], drafter, rule, width)
+
+
+def assert_law(method, target, sampling, draws=DRAWS):
+    found = gates.law(method, target, sampling, draws)
+    assert found.draws >= draws
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("series", [False, True], ids=["beside", "series"])
+@pytest.mark.parametrize("sampling", [PLAIN, WARPED], ids=["plain", "top-k top-p"])
+@pytest.mark.parametrize(("rule", "width"), RULES)
+def test_any_draft_law(rule, width, sampling, series):
+    target = table_target()
+    draws = DRAWS if rule == "sampled" else DRAWS // 2
+    assert_law(law_pipeline(target, rule, width, series), target, sampling, draws)
+
+
+@pytest.mark.parametrize("sampling", [PLAIN, WARPED], ids=["plain", "top-k top-p"])
+@pytest.mark.parametrize("sharpness", [0.0, 6.0], ids=["flat drafter", "peaked drafter"])
+def test_a_draft_vocabulary_that_lacks_tokens(sharpness, sampling):
+    target = table_target()
+    method = law_pipeline(target, "sampled", 1, vocabulary=REDUCED, sharpness=sharpness)
+    assert_law(method, target, sampling, DRAWS // 2)
+
+
+def test_half_precision_logits():
+    target = table_target(dtype=torch.bfloat16)
+    assert_law(law_pipeline(target, "sampled", 1, dtype=torch.bfloat16), target, WARPED, DRAWS // 2)
+
+
+@pytest.mark.parametrize("label", PIPELINES)
+def test_the_drafters_themselves(label):
+    """Untrained SPD and PPSD on the table target: their features mean nothing, the law must hold."""
+    target = table_target()
+    assert_law(pipeline(target, label, 3), target, PLAIN, 600)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocabulary", [DraftVocabulary(VOCAB), REDUCED], ids=["full", "reduced"])
+@pytest.mark.parametrize("sampling", [PLAIN, WARPED], ids=["plain", "top-k top-p"])
+def test_the_reported_law_is_the_one_drawn_from(sampling, vocabulary, dtype):
+    logits = torch.linspace(-1, 1, vocabulary.size).to(dtype)
+    draws = Draws(7)
+    laws = [DraftLaw.draw(logits, vocabulary, sampling, draws) for _ in range(4000)]
+    reported = vocabulary.scatter(laws[0].probs)
+    assert float(reported.sum()) == pytest.approx(1, abs=1e-6)
+    assert torch.equal(laws[0].probs, probabilities(logits, sampling))
+    counts = torch.bincount(torch.tensor([law.token for law in laws]), minlength=VOCAB)
+    assert chi_square(counts, reported.double()) > 1e-4
+
+
+def reported_laws(method, sampling, tokens):
+    """The drawn token and reported law of every node of a run, those thrown away included."""
+    run = method.lockstep([0, 1, 2], sampling)
+    pipeline = run.begin([0, 1, 2], tokens, ())
+    nodes = {}
+    while not pipeline.finished:
+        run.cycle(pipeline)
+        nodes |= {node.id: node for level in pipeline.in_flight for node in level if node.record is not None}
+    return [
+        (node.token, node.record.vocabulary.scatter(node.record.probs).double()) for node in nodes.values()
+    ]
+
+
+def reported_law_scores(method, sampling, tokens=1500):
+    """Per token id, how many standard deviations its draws are off the reported laws."""
+    pairs = reported_laws(method, sampling, tokens)
+    laws = torch.stack([law for _, law in pairs])
+    drawn = torch.nn.functional.one_hot(torch.tensor([token for token, _ in pairs]), laws.shape[1])
+    return (drawn - laws).sum(0) / (laws * (1 - laws)).sum(0).sqrt().clamp(min=1e-9)
+
+
+@pytest.mark.parametrize("sampling", [PLAIN, WARPED], ids=["plain", "top-k top-p"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_reported_law_of_a_run_is_the_one_drawn_from(sampling, dtype):
+    method = law_pipeline(table_target(), "sampled", 1, vocabulary=REDUCED, dtype=dtype)
+    assert float(reported_law_scores(method, sampling).abs().max()) < 4
+
+
+def test_point_mass_drafts_carry_no_law():
+    assert not reported_laws(law_pipeline(table_target(), "point-mass", 1), PLAIN, 20)
+
+
+@pytest.mark.parametrize("label", PIPELINES)
+def test_a_tiny_temperature_is_greedy(label):
+    target = table_target()
+    for rule, width in RULES:
+        method = pipeline(target, label, 3, proposal=rule, width=width)
+        for seed in range(3):
+            almost = method.decode([0, 1], SamplingParams(temperature=1e-6, seed=seed), 12).tokens
+            assert almost == method.decode([0, 1], gates.GREEDY, 12).tokens
+
+
+@pytest.mark.parametrize("label", PIPELINES)
+@pytest.mark.parametrize(("rule", "width"), RULES)
+def test_seeds_decide_the_output(label, rule, width):
+    flat = table_target(sharpness=0.0)
+    finding = gates.repeats(pipeline(flat, label, 2, proposal=rule, width=width), [0, 1], 9, seeds=3)
+    assert finding.passed, finding.fault
+    assert finding.cases == 4
+
+
+def tied_table() -> LawTable:
+    """Logits in steps of a half: most top-k and top-p boundaries fall between equal tokens."""
+    table = LawTable.random(VOCAB, period=3, seed=3, sharpness=1.0)
+    return dataclasses.replace(table, logits=(table.logits * 2).round() / 2)
+
+
+WARPS = [SamplingParams(1.0, top_k=2), SamplingParams(1.0, top_p=0.6), SamplingParams(0.7, 3, 0.7), PLAIN]
+
+
+def truthful_pipeline(target: TableTarget, draft_logits: torch.Tensor) -> ScriptedPipeline:
+    """A drafter whose logits are the target's own."""
+    table, vocabulary = target.table, DraftVocabulary(VOCAB)
+    drafter = ScriptedDrafter(lambda prefix: draft_logits[table.context([0, 1, 2, *prefix])], vocabulary)
+    return ScriptedPipeline(target, [1, 1, 1], lambda prompt, sampling: drafter, "sampled")
+
+
+@pytest.mark.parametrize("sampling", WARPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_equal_logits_are_warped_equally_so_nothing_is_rejected(sampling, dtype):
+    target = TableTarget(tied_table(), 3, logits_dtype=dtype)
+    result = truthful_pipeline(target, target.table.logits.to(dtype)).decode([0, 1, 2], sampling, 300)
+    assert sum(step.accepted for step in result.steps) == 299
+    assert len(result.steps) == 299 + 2
+
+
+def test_ties_at_the_boundaries():
+    logits = torch.tensor([1.0, 2.0, 2.0, 0.0, 2.0])
+    assert probabilities(logits, SamplingParams(1.0, top_k=2)).nonzero().flatten().tolist() == [1, 2, 4]
+    # Each 2.0 has 0.27: the mass passes 0.5 with the second, in order of the ids.
+    assert probabilities(logits, SamplingParams(1.0, top_p=0.5)).nonzero().flatten().tolist() == [1, 2]
+    half = torch.tensor([0.0, 0.0])
+    assert probabilities(half, SamplingParams(1.0, top_p=0.5)).tolist() == [1.0, 0.0]
+    assert probabilities(logits, gates.GREEDY).tolist() == [0, 1, 0, 0, 0]

@@ -1,0 +1,126 @@
+"""Heads in their authors' formats decode through the method's own options, or are refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import random_ids, tiny
+from safetensors.torch import save_file
+from test_published_heads import rename
+
+from methods import registry
+from methods.checking import gates
+from methods.errors import UsageError
+
+KEPT = [*range(0, 40, 2), 41, 50, 63]
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "intermediate_size": 40,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1, "hidden_act": "silu",
+    "rms_norm_eps": 1e-5, "rope_theta": 1e4, "vocab_size": 64, "draft_vocab_size": len(KEPT),
+}  # fmt: skip
+NAMINGS = ["safeai", "prefixed", "speculators"]
+
+
+def tensors() -> dict:
+    shapes = {
+        "fc.weight": (32, 96),
+        "midlayer.input_layernorm.weight": (32,),
+        "midlayer.hidden_norm.weight": (32,),
+        "midlayer.post_attention_layernorm.weight": (32,),
+        "midlayer.self_attn.q_proj.weight": (24, 64),
+        "midlayer.self_attn.k_proj.weight": (12, 64),
+        "midlayer.self_attn.v_proj.weight": (12, 64),
+        "midlayer.self_attn.o_proj.weight": (32, 24),
+        "midlayer.mlp.gate_proj.weight": (40, 32),
+        "midlayer.mlp.up_proj.weight": (40, 32),
+        "midlayer.mlp.down_proj.weight": (32, 40),
+        "norm.weight": (32,),
+        "lm_head.weight": (len(KEPT), 32),
+    }
+    generator = torch.Generator().manual_seed(2)
+    content = {name: 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    t2d = torch.zeros(64, dtype=torch.bool)
+    t2d[KEPT] = True
+    return content | {"d2t": torch.tensor(KEPT) - torch.arange(len(KEPT)), "t2d": t2d}
+
+
+def write(
+    directory: Path, naming: str = "safeai", changed: dict | None = None, config: dict | None = None
+) -> str:
+    content = {name: value for name, value in {**tensors(), **(changed or {})}.items() if value is not None}
+    layer = CONFIG | (config or {})
+    if naming == "speculators":
+        nested = {name: value for name, value in layer.items() if name != "draft_vocab_size"}
+        layer = {
+            "speculators_model_type": "eagle3",
+            "transformer_layer_config": nested,
+            "draft_vocab_size": len(KEPT),
+            "norm_before_residual": True,
+        }
+    (directory / "config.json").write_text(json.dumps(layer))
+    save_file(rename(content, naming), directory / "model.safetensors")
+    return str(directory)
+
+
+@pytest.mark.parametrize("naming", NAMINGS)
+@pytest.mark.parametrize("name", ["llama", "hybrid"])
+def test_every_naming_decodes_the_targets_tokens(tmp_path, naming, name):
+    target = tiny(name)
+    path = write(tmp_path, naming)
+    for width in (1, 4):
+        method = registry.create("eagle3", target, {"checkpoint": path, "m": 3, "width": width})
+        finding = gates.identity(
+            method, registry.create("autoregressive", target), [random_ids(1), random_ids(8)], 14
+        )
+        assert finding.passed, finding.fault
+    about = method.describe()
+    assert about["checkpoint"] == path
+    assert len(about["checkpoint_sha256"]) == 64
+    assert (about["untrained"], about["proposal"]) == (False, "point-mass")
+    assert method.head.config.layer.head_dim == 6
+    assert method.head.config.norm_before_residual is (naming == "speculators")
+
+
+def test_drafts_stay_within_the_draft_vocabulary(tmp_path):
+    method = registry.create("eagle3", tiny("llama"), {"checkpoint": write(tmp_path), "m": 3, "width": 4})
+    drafted = set()
+    propose = type(method.session(gates.GREEDY, None)).propose
+
+    class Session(type(method.session(gates.GREEDY, None))):
+        def propose(self, budget):
+            draft = propose(self, budget)
+            drafted.update(draft.tokens)
+            return draft
+
+    method.session = lambda sampling, draws: Session(method.head, method.shape, sampling, draws)
+    method.decode(random_ids(8), gates.GREEDY, 24)
+    assert drafted
+    assert drafted <= set(KEPT)
+
+
+def test_overrides_reach_the_head(tmp_path):
+    options = {"checkpoint": write(tmp_path), "draft_rope_theta": 5e5, "taps": "1;4;8"}
+    method = registry.create("eagle3", tiny("llama"), options)
+    assert method.head.config.rope["rope_theta"] == 5e5
+    assert method.reads == (1, 4, 8)
+
+
+@pytest.mark.parametrize(
+    ("changed", "config", "message"),
+    [
+        ({"fc.weight": None}, {}, r"missing fc\.weight"),
+        ({"lm_head.weight": None}, {}, r"missing lm_head\.weight"),
+        ({"midlayer.mlp.up_proj.weight": None}, {}, r"missing midlayer\.mlp\.up_proj\.weight"),
+        ({"d2t": torch.zeros(len(KEPT), dtype=torch.long)}, {}, "d2t is all zero"),
+        ({"d2t": None}, {}, "missing d2t for a draft vocabulary of 23 out of 64"),
+        ({}, {"hidden_size": 48}, "hidden size 48, but tiny-llama has 32"),
+        ({}, {"vocab_size": 65}, "vocabulary 65, but tiny-llama has 64"),
+    ],
+)
+def test_unusable_files_are_refused_by_name(tmp_path, changed, config, message):
+    path = write(tmp_path, "safeai", changed, config)
+    with pytest.raises(UsageError, match=message):
+        registry.create("eagle3", tiny("llama"), {"checkpoint": path})

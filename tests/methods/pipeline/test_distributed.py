@@ -1,0 +1,123 @@
+"""C16: a distributed run has the ids and the trace of the lockstep run, cycle for cycle.
+
+One set of rank processes serves all cells; they are forked once and load what each cell needs.
+"""
+
+import itertools
+
+import pytest
+from conftest import random_ids, tiny
+
+from methods import registry
+from methods.errors import UsageError
+from methods.interface import DecodeResult, SamplingParams
+from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.distributed.ranks import Ranks
+from methods.target.target import Target
+
+pytestmark = pytest.mark.slow
+
+GREEDY, SAMPLED = SamplingParams(), SamplingParams(temperature=1.0, seed=11)
+LARGEST = Layout.named("n+1", 8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ranks():
+    ranks = Ranks.of(LARGEST)
+    yield ranks
+    ranks.close()
+
+
+def methods(name: str, family: str, n: int, layout: str, width: int = 1, **options):
+    """The same method in lockstep and distributed."""
+    options = {"n": n, "width": width, "untrained": True, "layout": layout, **options}
+    return [
+        registry.create(name, tiny(family), {**options, "runtime": runtime})
+        for runtime in ("lockstep", "distributed")
+    ]
+
+
+def facts(result: DecodeResult):
+    """Everything but the times."""
+    steps = [
+        (s.drafted, s.accepted, s.emitted, s.target_layers, s.draft_layers, s.depth, s.nodes)
+        for s in result.steps
+    ]
+    return result.tokens, steps, result.finish_reason
+
+
+@pytest.mark.parametrize("layout", ["n+1", "n"])
+@pytest.mark.parametrize("n", [8, 4, 3, 2])
+@pytest.mark.parametrize("family", ["llama", "hybrid"])
+@pytest.mark.parametrize("name", ["spd", "ppsd"])
+def test_the_trace_is_the_lockstep_trace(name, family, n, layout):
+    for width, sampling in itertools.product((1, 4), (GREEDY, SAMPLED)):
+        lockstep, distributed = methods(name, family, n, layout, width)
+        prompt = random_ids(7, seed=n + width)
+        expected = lockstep.decode(prompt, sampling, 9)
+        assert facts(distributed.decode(prompt, sampling, 9)) == facts(expected), (width, sampling)
+
+
+@pytest.mark.parametrize(
+    ("n", "options"),
+    [
+        (1, {"layout": "n+1"}),
+        (1, {"layout": "n"}),
+        (3, {"layout": "n", "schedule": "post-step"}),
+        (3, {"layout": "n+1", "schedule": "post-step", "width": 2}),
+        (3, {"layout": "n", "stage_layers": "2;3;3"}),
+        (4, {"layout": "n+1", "proposal": "point-mass"}),
+    ],
+    ids=str,
+)
+def test_other_pipelines(n, options):
+    layout = options.pop("layout")
+    lockstep, distributed = methods("spd", "llama", n, layout, **options)
+    for sampling in (GREEDY, SAMPLED):
+        expected = lockstep.decode(random_ids(5), sampling, 12)
+        assert facts(distributed.decode(random_ids(5), sampling, 12)) == facts(expected)
+
+
+def test_caps_stop_ids_and_one_token_prompts():
+    lockstep, distributed = methods("spd", "hybrid", 3, "n+1")
+    whole = lockstep.decode([5], GREEDY, 12).tokens
+    for cap in (0, 1, 2, 12):
+        assert facts(distributed.decode([5], GREEDY, cap)) == facts(lockstep.decode([5], GREEDY, cap))
+    for stop in (whole[0], whole[4]):
+        ends = distributed.decode([5], GREEDY, 12, [stop])
+        assert facts(ends) == facts(lockstep.decode([5], GREEDY, 12, [stop]))
+        assert ends.finish_reason == "stop"
+
+
+def test_a_prompt_passes_in_chunks_through_all_stages(monkeypatch):
+    for module in ("lockstep", "distributed.client"):
+        monkeypatch.setattr(f"methods.pipeline.{module}.PREFILL_CHUNK", 4)
+    for name, layout in itertools.product(("spd", "ppsd"), ("n+1", "n")):
+        lockstep, distributed = methods(name, "hybrid", 3, layout)
+        prompt = random_ids(18)
+        assert facts(distributed.decode(prompt, GREEDY, 6)) == facts(lockstep.decode(prompt, GREEDY, 6))
+
+
+def test_stages_between_the_ends_run_ahead_of_verdicts():
+    _, distributed = methods("spd", "llama", 4, "n+1")
+    result = distributed.decode(random_ids(7), GREEDY, 12)
+    flushes = sum(step.drafted > 0 and not step.accepted for step in result.steps)
+    wasted = [report.wasted for report in distributed.distributed.reports]
+    assert wasted[0] == wasted[3] == wasted[4] == 0  # stage 1, the last stage and the drafter wait
+    assert flushes > 0
+    assert all(flushes - 1 <= count <= flushes for count in wasted[1:3])
+
+
+def test_a_bad_prompt_reaches_no_rank():
+    _, distributed = methods("spd", "llama", 2, "n")
+    with pytest.raises(UsageError, match="the prompt is empty"):
+        distributed.decode([], GREEDY, 4)
+    with pytest.raises(UsageError, match="max_new_tokens must be >= 0"):
+        distributed.decode([1], GREEDY, -1)
+
+
+def test_a_target_of_this_process_only_is_refused():
+    target = Target(tiny("llama").hf, name="mine")
+    options = {"n": 2, "untrained": True, "runtime": "distributed"}
+    with pytest.raises(UsageError, match="from files; 'mine' has none"):
+        registry.create("spd", target, options).decode([1], GREEDY, 2)

@@ -1,0 +1,160 @@
+"""A rank that dies, hangs or cannot load ends the run soon, with one message and no orphan."""
+
+import dataclasses
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import random_ids, tiny
+
+from methods import registry
+from methods.errors import RunFailure, UsageError
+from methods.interface import SamplingParams
+from methods.pipeline.distributed import ranks as ranks_module
+from methods.pipeline.distributed.ranks import Ranks
+from methods.target.files import weights_sha256
+from methods.target.parts import DirectorySource
+from methods.target.target import Target
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S = 10.0
+KILLS = int(os.environ.get("KILLS", "4"))
+"""How many random kills: a few in every run of the tests, twenty before a release."""
+
+
+def method(target=None, **options):
+    options = {"n": 2, "untrained": True, "runtime": "distributed", **options}
+    return registry.create("spd", target or tiny("llama"), options)
+
+
+@pytest.fixture(autouse=True)
+def none_left():
+    yield
+    if ranks_module._running is not None:
+        ranks_module._running.close()
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and "zombie" not in _status(pid)]
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "zombie"
+
+
+def later(seconds: float, action) -> list[float]:
+    """Run ``action`` in a thread after ``seconds``; the list receives the moment it ran."""
+    moment: list[float] = []
+
+    def act():
+        time.sleep(seconds)
+        moment.append(time.monotonic())
+        action()
+
+    threading.Thread(target=act, daemon=True).start()
+    return moment
+
+
+def decode_forever(pipeline) -> None:
+    while True:
+        pipeline.decode(random_ids(6), SamplingParams(), 30)
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_a_killed_rank_ends_the_run(seed):
+    chance = random.Random(seed)
+    pipeline = method()
+    ranks = Ranks.of(pipeline.distributed.job.layout)
+    pids = [process.pid for process in ranks.processes]
+    victim = chance.randrange(3)
+    moment = later(chance.uniform(0.0, 6.0), lambda: os.kill(pids[victim], signal.SIGKILL))
+    with pytest.raises(RunFailure, match=rf"rank {victim} .*was killed by signal 9 \(SIGKILL\)"):
+        decode_forever(pipeline)
+    assert time.monotonic() - moment[0] < LIMIT_S
+    assert not alive(pids)
+
+
+def test_a_rank_that_dies_while_nothing_is_asked_interrupts_the_main_thread():
+    pipeline = method()
+    pipeline.decode(random_ids(6), SamplingParams(), 3)
+    ranks = Ranks.of(pipeline.distributed.job.layout)
+    moment = later(0.2, ranks.processes[2].kill)
+    with pytest.raises(RunFailure, match=r"rank 2 \(drafter\) was killed"):
+        while True:
+            time.sleep(0.1)
+    assert time.monotonic() - moment[0] < LIMIT_S
+
+
+def test_a_stopped_rank_is_named():
+    pipeline = method()
+    pipeline.decode(random_ids(6), SamplingParams(), 3)
+    pids = [process.pid for process in Ranks.of(pipeline.distributed.job.layout).processes]
+    moment = later(0.5, lambda: os.kill(pids[1], signal.SIGSTOP))
+    with pytest.raises(RunFailure, match=r"rank 1 \(stage 2\) does not respond"):
+        decode_forever(pipeline)
+    assert time.monotonic() - moment[0] < LIMIT_S
+    assert not alive(pids)
+
+
+def test_a_rank_that_cannot_load_is_named(tmp_path):
+    whole = tiny("llama")
+    whole.hf.save_pretrained(tmp_path)
+    hashes = {"sha256": weights_sha256(tmp_path), "tokenizer_sha256": ""}
+    source = DirectorySource(str(tmp_path), torch.float32, False, hashes)
+    pipeline = method(Target(whole.hf, None, "saved", hashes, source))
+    job = pipeline.distributed.job
+    other = dataclasses.replace(source, hashes={**hashes, "sha256": "f" * 64})
+    pipeline.distributed.job = dataclasses.replace(job, source=other)
+    with pytest.raises(RunFailure, match=r"rank \d \(.*\) failed: UsageError: target .* has weights"):
+        pipeline.decode(random_ids(6), SamplingParams(), 3)
+
+
+def test_ranks_do_not_survive_the_process_that_started_them():
+    script = (
+        "import os, signal\n"
+        "from methods import registry\n"
+        "from methods.interface import SamplingParams\n"
+        "from methods.pipeline.distributed.ranks import Ranks\n"
+        "from methods.target.tiny import tiny_target\n"
+        "options = {'n': 2, 'untrained': True, 'runtime': 'distributed'}\n"
+        "pipeline = registry.create('spd', tiny_target('llama'), options)\n"
+        "pipeline.decode([1, 2, 3], SamplingParams(), 3)\n"
+        "print(*(p.pid for p in Ranks.of(pipeline.distributed.job.layout).processes), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 3, done.stderr
+    deadline = time.monotonic() + LIMIT_S
+    while alive(pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive(pids)
+
+
+def test_a_port_in_use_is_refused_before_ranks_start(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        with pytest.raises(UsageError, match=f"port {port} for the ranks' rendezvous is in use"):
+            method().decode(random_ids(6), SamplingParams(), 3)
+
+
+def test_a_world_of_another_size_is_refused_before_anything_loads(monkeypatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "x", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"WORLD_SIZE is 4; n = 2 with layout n\+1 needs 3 ranks"):
+        registry.get("spd").Options(n=2, untrained=True, runtime="distributed")
