@@ -225,11 +225,10 @@ def score(prompt: Any, text: str, execute_code: bool) -> float | None:
     return 1.0 if prompt.benchmark == "gsm8k" else None
 
 
-def install(setattr_: Any = setattr, setitem: Any = dict.__setitem__) -> None:
-    """Put the fakes in place of the real target, prompts and methods."""
+def install(setattr_: Any = setattr) -> None:
+    """Put the fakes in place of the real target, prompts and methods, whatever is registered by now."""
     setattr_(registry, "_discovered", True)
-    for name, cls in METHODS.items():
-        setitem(registry._methods, name, cls)
+    setattr_(registry, "_methods", dict(METHODS))
     setattr_(plan, "load_target", lambda name, dtype: FakeTarget())
     for function in (load_prompts, load_preset, render, describe_chat, benchmark_version, score):
         setattr_(plan, function.__name__, function)

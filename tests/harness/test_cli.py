@@ -22,7 +22,7 @@ FLAGS = """
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_world.install(monkeypatch.setattr, monkeypatch.setitem)
+    fake_world.install(monkeypatch.setattr)
 
 
 def test_flags_are_frozen() -> None:

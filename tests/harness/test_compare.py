@@ -16,7 +16,7 @@ from methods.errors import UsageError
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_world.install(monkeypatch.setattr, monkeypatch.setitem)
+    fake_world.install(monkeypatch.setattr)
 
 
 def run(directory: Path, line: str) -> Path:

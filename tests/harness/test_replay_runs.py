@@ -19,15 +19,15 @@ from harness.summary import rows
 from methods import registry
 from methods.batched import Generator
 
-REGISTERED = {name: registry.get(name) for name in registry.names()}
 LINE = "--prompts 2 --max-new-tokens 12 --benchmark gsm8k --temperature 0 --temperature 1"
 
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real methods on a real tiny target; prompts and presets of the fake world."""
-    fake_world.install(monkeypatch.setattr, monkeypatch.setitem)
-    for name, method in REGISTERED.items():
+    real = {name: registry.get(name) for name in registry.names()}
+    fake_world.install(monkeypatch.setattr)
+    for name, method in real.items():
         monkeypatch.setitem(registry._methods, name, method)
     target = tiny("llama")
     monkeypatch.setattr(target, "_hashes", {"sha256": "a" * 64, "tokenizer_sha256": "b" * 64})

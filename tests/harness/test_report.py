@@ -110,7 +110,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    fake_world.install(monkeypatch.setattr, monkeypatch.setitem)
+    fake_world.install(monkeypatch.setattr)
     for method in ("fake-draft", "fake-wrong"):
         argv = f"--method {method} --temperature 0 --temperature 1 --max-new-tokens 16"
         run_main([*argv.split(), "--results", str(tmp_path / method)])
@@ -161,7 +161,7 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
 def test_without_its_tokenizer_the_page_still_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    fake_world.install(monkeypatch.setattr, monkeypatch.setitem)
+    fake_world.install(monkeypatch.setattr)
     run_main(f"--method fake-draft --prompts 1 --max-new-tokens 8 --results {tmp_path / 'r'}".split())
 
     def fail(name: str) -> object:

@@ -28,7 +28,7 @@ TOTAL = 3 * 3 * 2 * 2
 @pytest.fixture(scope="module", autouse=True)
 def world():
     with pytest.MonkeyPatch.context() as patch:
-        fake_world.install(patch.setattr, patch.setitem)
+        fake_world.install(patch.setattr)
         yield
 
 

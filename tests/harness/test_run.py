@@ -17,7 +17,7 @@ from harness.summary import rows
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_world.install(monkeypatch.setattr, monkeypatch.setitem)
+    fake_world.install(monkeypatch.setattr)
 
 
 def run(results: Path, line: str = "") -> int:
