@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from methods.checking.enumeration import distance, exact_law
 from methods.checking.laws import Fit, block_counts, fit, joint_law
 from methods.checking.table_target import TableTarget
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
@@ -126,6 +128,18 @@ def law(
         block_counts((result.tokens for result in outputs), table),
         joint_law(table, sampling, target.logits_dtype),
     )
+
+
+def law_distance(method: DecodingMethod, target: TableTarget, sampling: SamplingParams) -> float:
+    """C9 without noise: total variation between the joint law of the first ``period`` tokens, by
+    enumeration of all that chance can do, and the target's. For small vocabularies and few tokens;
+    rounding leaves about 1e-7."""
+    table = target.table
+    prompt = [token % table.vocab for token in range(table.period)]
+    found = exact_law(lambda: tuple(method.decode(prompt, sampling, table.period).tokens))
+    blocks = itertools.product(range(table.vocab), repeat=table.period)
+    law = joint_law(table, sampling, target.logits_dtype).tolist()
+    return distance(found, dict(zip(blocks, law, strict=True)))
 
 
 def trace_fault(result: DecodeResult) -> str | None:

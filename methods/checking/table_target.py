@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from methods.target.block import Block
 from methods.target.rotary import Rotary
 from methods.target.shape import TargetShape
+from methods.target.stages import Stage
 from methods.target.state import LayerCache
 from methods.target.target import Target
 
@@ -154,6 +155,7 @@ class TableTarget(Target):
         hidden, generator = 16, torch.Generator().manual_seed(0)
         self.table = table
         self.tokenizer = None
+        self.source = None
         self.name = "table"
         self.layers: list[Any] = [PrefixLayer(table) for _ in range(layers)]
         self.num_layers, self.hidden_size = layers, hidden
@@ -169,6 +171,9 @@ class TableTarget(Target):
         self.logits_dtype = logits_dtype
         self._logits = table.logits.to(logits_dtype)
         self._whole = self.stage(0, layers)
+
+    def stage(self, first: int, last: int) -> Stage:
+        return Stage(self.layers, first, last, self.rotary, self.embedding)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

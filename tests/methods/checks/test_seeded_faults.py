@@ -10,7 +10,16 @@ import torch
 from check_worlds import GREEDY, autoregressive, family, in_turns, pipeline, scripted, table_target
 from conftest import random_ids
 from test_pipeline_drafts import watch
-from test_pipeline_laws import PLAIN, WARPED, law_pipeline, reported_law_scores, tied_table, truthful_pipeline
+from test_pipeline_laws import (
+    CLOSE,
+    PLAIN,
+    WARPED,
+    law_pipeline,
+    reported_law_scores,
+    small_target,
+    tied_table,
+    truthful_pipeline,
+)
 
 from methods import verification
 from methods.checking import gates
@@ -18,7 +27,7 @@ from methods.checking.states import watch_states
 from methods.checking.table_target import TableTarget
 from methods.drafting.session import RowSession
 from methods.interface import SamplingParams
-from methods.pipeline import lockstep
+from methods.pipeline import decisions
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.lockstep import Lockstep
 from methods.ppsd.drafter import PpsdDrafter
@@ -44,9 +53,14 @@ def states(name: str, width: int = 1) -> bool:
     return report.logits <= 5e-5 and report.memory <= 5e-5
 
 
-def law(sampling: SamplingParams = PLAIN) -> bool:
-    target = table_target()
-    return gates.law(law_pipeline(target, "sampled", 1), target, sampling, 1200).passed
+def law() -> bool:
+    target = small_target(2, vocab=3)
+    return gates.law_distance(law_pipeline(target, "sampled", 1), target, PLAIN) < CLOSE
+
+
+def sampled_law() -> bool:
+    target = small_target(2, vocab=3)
+    return gates.law(law_pipeline(target, "sampled", 1), target, PLAIN, 2000).passed
 
 
 def reported_law() -> bool:
@@ -85,8 +99,12 @@ def drafts(label: str) -> bool:
     return watch(family("llama"), label, 3, 10).worst <= 1e-5
 
 
-table = functools.partial(lambda width: identity(table_target(), width), 1)
-table_tree = functools.partial(lambda width: identity(table_target(), width), 4)
+def table() -> bool:
+    return identity(table_target())
+
+
+def table_tree() -> bool:
+    return identity(table_target(), width=4)
 
 
 # Faults. Each takes the place of a function of the product.
@@ -127,18 +145,18 @@ def see_every_node(state: State, start: int, parents, record: bool) -> Block:
 
 def report_another_law(cls, logits, vocabulary, sampling, draws):
     probs = probabilities(logits, sampling)
-    return cls(probabilities(logits / 2, sampling), vocabulary, pick(probs, draws.fresh()))
+    return cls(probabilities(logits / 2, sampling), vocabulary, pick(probs, draws.draft()))
 
 
 def reject_without_residual(p, law, draws):
-    if draws.fresh() * float(law.probs[law.index]) < float(p[law.token]):
+    if draws.acceptance() * float(law.probs[law.index]) < float(p[law.token]):
         return True, law.token
-    return False, pick(p, draws.fresh())
+    return False, pick(p, draws.acceptance())
 
 
 def draft_without_top_p(cls, logits, vocabulary, sampling, draws):
     probs = probabilities(logits, SamplingParams(sampling.temperature, sampling.top_k))
-    return cls(probs, vocabulary, pick(probs, draws.fresh()))
+    return cls(probs, vocabulary, pick(probs, draws.draft()))
 
 
 def be_greedy(logits, sampling):
@@ -167,7 +185,7 @@ def forget_the_fill(run: PipelineController, phases=None) -> None:
         run.steps.pop()
 
 
-def fresh_without_seed(draws: Draws) -> float:
+def uniform_without_seed(draws: Draws) -> float:
     return float(torch.rand(()))
 
 
@@ -208,14 +226,17 @@ FAULTS: list[tuple[object, str, object, Callable[[], bool]]] = [
     (verification.DraftLaw, "draw", classmethod(report_another_law), law),
     (verification.DraftLaw, "draw", classmethod(report_another_law), reported_law),
     (verification.DraftLaw, "draw", classmethod(draft_without_top_p), one_warping),
-    (lockstep, "accept_drawn", reject_without_residual, law),
-    (lockstep, "probabilities", be_greedy, law),
-    (lockstep, "probabilities", be_greedy, repeats),
+    (decisions, "accept_drawn", reject_without_residual, law),
+    (decisions, "probabilities", be_greedy, law),
+    (decisions, "probabilities", be_greedy, sampled_law),
+    (decisions, "accept_drawn", reject_without_residual, sampled_law),
+    (verification.DraftLaw, "draw", classmethod(report_another_law), sampled_law),
+    (decisions, "probabilities", be_greedy, repeats),
     (Transcript, "extend", go_on_after_a_stop_id, stops),
     (Transcript, "__init__", one_token_too_many, caps),
     (PipelineController, "end_cycle", count_cycles_twice, trace),
     (PipelineController, "end_cycle", forget_the_fill, trace),
-    (Draws, "fresh", fresh_without_seed, repeats),
+    (Draws, "acceptance", uniform_without_seed, repeats),
     (PpsdDrafter, "settle", keep_rejected_rows, functools.partial(drafts, "ppsd")),
     (RowSession, "rollback", roll_rows_back_one_less, functools.partial(drafts, "ppsd")),
     (SpdDrafter, "settle", forget_completed_rows_at_a_flush, functools.partial(drafts, "spd")),
@@ -224,7 +245,7 @@ FAULTS: list[tuple[object, str, object, Callable[[], bool]]] = [
 
 def name(item: object) -> str | None:
     if isinstance(item, functools.partial):
-        return " ".join([item.func.__name__.strip("<>"), *map(str, item.args)])
+        return " ".join([item.func.__name__, *map(str, item.args)])
     return getattr(item, "__name__", None) or getattr(getattr(item, "__func__", None), "__name__", None)
 
 
