@@ -198,8 +198,8 @@ def test_equal_logits_are_warped_equally_so_nothing_is_rejected(sampling, dtype)
 def test_ties_at_the_boundaries():
     logits = torch.tensor([1.0, 2.0, 2.0, 0.0, 2.0])
     assert probabilities(logits, SamplingParams(1.0, top_k=2)).nonzero().flatten().tolist() == [1, 2, 4]
-    # Each 2.0 has 0.27: the mass passes 0.5 with the second, in order of the ids.
-    assert probabilities(logits, SamplingParams(1.0, top_p=0.5)).nonzero().flatten().tolist() == [1, 2]
+    # Each 2.0 has 0.27: two are needed to pass 0.5, and of equal ones the last stay.
+    assert probabilities(logits, SamplingParams(1.0, top_p=0.5)).nonzero().flatten().tolist() == [2, 4]
     half = torch.tensor([0.0, 0.0])
-    assert probabilities(half, SamplingParams(1.0, top_p=0.5)).tolist() == [1.0, 0.0]
+    assert probabilities(half, SamplingParams(1.0, top_p=0.5)).tolist() == [0.0, 1.0]
     assert probabilities(logits, gates.GREEDY).tolist() == [0, 1, 0, 0, 0]
