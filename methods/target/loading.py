@@ -77,7 +77,7 @@ def _snapshot(source: str | Path) -> Path:
     """The local directory of a model: itself, or the hub's snapshot, fetched if need be."""
     if Path(source).is_dir():
         return Path(source)
-    if Path(source).is_absolute() or str(source).count("/") != 1:
+    if str(source).startswith(("/", ".", "~")) or str(source).count("/") != 1:
         raise FileNotFoundError(f"there is no directory {source}")
     from huggingface_hub import snapshot_download
 

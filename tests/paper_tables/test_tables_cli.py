@@ -99,7 +99,7 @@ def test_the_harness_accepts_the_arguments_of_every_row():
     for row in TABLE1:
         request = parse(runs.arguments(row, SIZES["quick"], 0.0, "tiny"))
         assert request.options == {name: str(value) for name, value in row.options}
-        assert (request.method, request.prompts, request.temperatures) == (row.method, 8, (0.0,))
+        assert (request.method, request.prompts, request.temperatures) == (row.method, 4, (0.0,))
 
 
 def test_runs_lie_under_the_results_directory(tmp_path, monkeypatch):
