@@ -1,176 +1,241 @@
-"""Draft-then-verify rounds: their overhead, the draft head against its floor, and the speedup over AR.
+"""Draft-then-verify rounds: against AR, against their own forward passes, and drafting against memory.
 
-A trained head is stood in for by a script that is right with probability 0.8 per depth, while a
-random head of the same sizes really runs.
+A scripted drafter stands in for a trained one, so that no checkpoint is needed and every machine
+verifies the same drafts: it runs a real head of the usual size and then names AR's own token, right
+with probability ``RIGHT`` at each depth. What a round gains beyond that depends on the cost of a
+block of m + 1 tokens beside that of one, which is why those are timed too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from time import perf_counter
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness.presets import load_preset
 from harness.speed.autoregressive import ar_arm, benchmark_prompt
 from harness.speed.result import Ratio, Result, Settings
-from harness.speed.timing import Timed, interleaved, seconds
+from harness.speed.timing import Timed, interleaved
 from methods import registry
 from methods.checking.scripted import sometimes
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
-from methods.eagle3.drafting import Eagle3Drafter, Shape
+from methods.eagle3.drafting import Eagle3Drafter
 from methods.eagle3.head import Eagle3Head
+from methods.eagle3.method import Eagle3, Eagle3Options
 from methods.eagle3.session import Eagle3Session
-from methods.interface import NoOptions, SamplingParams
-from methods.rounds import RoundMethod
+from methods.interface import SamplingParams, Step
 from methods.sampling import Draws
 from methods.target import Target, load_target
 from methods.verification import Draft
 
+RIGHT = 0.8
 DRAFT_VOCABULARY = 8192
-ACCEPTANCE = 0.8
-LENGTHS = {3: 1.8, 7: 1.9}
-"""Draft length m -> the speedup over AR wished for."""
+"""Rows of the head, at most: those of the recipe for small targets."""
+SPEEDUPS = {3: 1.8, 7: 1.9}
+"""m -> wall-clock speedup wished for where a block of m + 1 tokens costs little more than one."""
+ROUND_AIM, DRAFT_AIM = 1 / 1.10, 1 / 2
+"""Forward passes alone / whole round; the memory floor / a draft pass."""
+GREEDY = SamplingParams()
 
 
 def measure(settings: Settings) -> Iterator[Result]:
-    """Seconds per token and per round, for each dtype and draft length."""
+    """Per dtype: seconds per token of AR and of rounds, per round and for its passes alone, per draft
+    pass, and per target pass of 1, 4 and 8 tokens."""
     preset = load_preset(settings.preset)
     for dtype in settings.dtypes:
         target = load_target(preset.target, dtype)
         prompt = benchmark_prompt(target)
-        head = random_head(target)
-        output = registry.create("autoregressive", target).decode(
-            prompt, SamplingParams(), 4 * settings.tokens
-        )
-        for m, speedup in LENGTHS.items():
-            told = ToldEagle3(target, head, m, output.tokens)
+        output = registry.create("autoregressive", target).decode(prompt, GREEDY, settings.tokens).tokens
+        methods = {m: ScriptedEagle3(target, m, output) for m in SPEEDUPS}
+        case = f"{settings.preset} {dtype}"
+        arms = {"AR": ar_arm(target, prompt, settings.tokens)}
+        arms |= {f"m = {m}": token_arm(method, prompt, settings.tokens) for m, method in methods.items()}
+        speedups = [Ratio(f"speedup, m = {m}", "AR", f"m = {m}", aim) for m, aim in SPEEDUPS.items()]
+        yield Result("rounds", case, "token", interleaved(arms, settings.repeats), tuple(speedups))
+        for m, method in methods.items():
             arms = {
-                "AR token": ar_arm(target, prompt, settings.tokens),
-                "token": told_arm(told, prompt, settings.tokens, per="token"),
-                "round": told_arm(told, prompt, settings.tokens, per="round"),
-                "passes alone": passes_arm(target, head, prompt, m),
-                "draft pass": draft_arm(head, target, len(prompt), m),
-                "draft floor": floor_arm(head),
+                "round": round_arm(method, prompt, settings.tokens),
+                "passes alone": passes_arm(method, prompt, settings.tokens),
             }
-            yield Result(
-                subject="rounds",
-                case=f"{settings.preset} {dtype}, m = {m}",
-                unit="arm",
-                seconds=interleaved(arms, settings.repeats),
-                ratios=(
-                    Ratio("speedup over AR", "AR token", "token", speedup),
-                    Ratio("passes alone / round", "passes alone", "round", 1 / 1.10),
-                    Ratio("draft floor / draft pass", "draft floor", "draft pass", 0.5),
-                ),
-            )
+            ratio = Ratio("passes alone / round", "passes alone", "round", ROUND_AIM)
+            times = interleaved(arms, settings.repeats)
+            yield Result(f"rounds, m = {m}", case, "round", times, (ratio,))
+        head = methods[min(methods)].head
+        arms = {
+            "draft pass": draft_arm(head, len(prompt), settings.tokens),
+            "floor": floor_arm(head, settings.tokens),
+        }
+        ratio = Ratio("floor / draft pass", "floor", "draft pass", DRAFT_AIM)
+        yield Result("drafting", case, "draft pass", interleaved(arms, settings.repeats), (ratio,))
+        sizes = [1, *(1 + m for m in SPEEDUPS)]
+        arms = {f"{count} tokens": block_arm(target, prompt, count) for count in sizes}
+        ratios = [Ratio(f"{count} tokens / 1", f"{count} tokens", "1 tokens") for count in sizes[1:]]
+        yield Result("target passes", case, "pass", interleaved(arms, settings.repeats), tuple(ratios))
 
 
-def random_head(target: Target) -> Eagle3Head:
-    vocabulary = DraftVocabulary(target.vocab_size, range(min(DRAFT_VOCABULARY, target.vocab_size)))
-    head = checkpoint.untrained(
-        target.shape,
-        vocabulary,
-        lambda ids: F.embedding(ids, target.embedding),
-        target_head=target.head_weight,
-        dtype=target.dtype,
-    )
-    return head.to(target.device)
+class ScriptedEagle3(Eagle3):
+    """EAGLE-3 chains whose head passes are real and whose tokens are those of ``output``, each right
+    with probability ``RIGHT``; the same ones in every call."""
+
+    def __init__(self, target: Target, m: int, output: Sequence[int]) -> None:
+        super().__init__(target, Eagle3Options(m=m, proposal="point-mass", untrained=True))
+        size = min(DRAFT_VOCABULARY, target.vocab_size)
+        vocabulary = DraftVocabulary(target.vocab_size, None if size == target.vocab_size else range(size))
+        head = checkpoint.untrained(target.shape, vocabulary, self._embed, dtype=target.dtype)
+        self.head = head.to(target.device)
+        self.output = list(output)
+
+    def session(self, sampling: SamplingParams, draws: Draws) -> ScriptedDrafter:
+        drafter = ScriptedDrafter(self.head, self.shape, sampling, draws)
+        drafter.output, drafter.vocab = self.output, self.target.vocab_size
+        return drafter
 
 
-class ToldDrafter(Eagle3Drafter):
-    """Drafts with the head for its cost, then puts known tokens in, each right by chance."""
+class ScriptedDrafter(Eagle3Drafter):
+    """Drafts as its parent does, and then says something else."""
 
-    def __init__(self, head: Eagle3Head, m: int, output: Sequence[int], draws: Draws) -> None:
-        shape = Shape(m, width=1, rerank=False, drawn=False)
-        super().__init__(head, shape, SamplingParams(), draws)
-        self._known, self._vocab = output, head.vocabulary.target_vocab
-        self._right = sometimes(ACCEPTANCE)
-        self._done = -1  # the prompt comes with the first output token
+    output: list[int]
+    vocab: int
+    _done = 0
 
     def observe(self, tokens: Sequence[int], taps: Tensor) -> None:
-        self._done += 1 if self._done < 0 else len(tokens)
+        self._done += len(tokens) if self._done else 1
         super().observe(tokens, taps)
 
     def propose(self, budget: int) -> Draft:
         draft = super().propose(budget)
-        start = self._done + 1
-        known = self._known[start : start + len(draft.tokens)]
-        tokens = [t if self._right(i) else (t + 1) % self._vocab for i, t in enumerate(known, start)]
-        return Draft(tokens, draft.parents, layers=draft.layers)
+        right = sometimes(RIGHT)
+        known = range(self._done, self._done + len(draft.tokens))
+        tokens = [self.output[i] if right(i) else (self.output[i] + 1) % self.vocab for i in known]
+        return Draft.chain(tokens, layers=draft.layers)
 
 
-class ToldEagle3(RoundMethod):
-    """EAGLE-3's rounds with ``ToldDrafter``."""
-
-    name = "told-eagle3"
-
-    def __init__(self, target: Target, head: Eagle3Head, m: int, output: Sequence[int]) -> None:
-        super().__init__(target, NoOptions())
-        self.reads = head.config.taps
-        self._make = lambda draws: ToldDrafter(head, m, output, draws)
-
-    def session(self, sampling: SamplingParams, draws: Draws) -> ToldDrafter:
-        return self._make(draws)
-
-
-def told_arm(method: RoundMethod, prompt: Sequence[int], tokens: int, per: str) -> Timed:
+def token_arm(method: ScriptedEagle3, prompt: list[int], tokens: int) -> Timed:
     def run() -> float:
-        result = method.decode(prompt, SamplingParams(), tokens)
-        return result.decode_s / (len(result.tokens) - 1 if per == "token" else len(result.steps))
+        result = method.decode(prompt, GREEDY, tokens)
+        return result.decode_s / (len(result.tokens) - 1)
 
     return run
 
 
-def passes_arm(target: Target, head: Eagle3Head, prompt: Sequence[int], m: int, repeats: int = 4) -> Timed:
-    """Seconds of one round's forward passes: the target over m + 1 tokens, its head, and the drafts."""
-    state = target.new_state()
-    target.prefill(prompt, state)
-    draft = draft_arm(head, target, len(prompt), m)
-    ids = torch.tensor(list(prompt[: m + 1]), device=target.device)
+def round_arm(method: ScriptedEagle3, prompt: list[int], tokens: int) -> Timed:
+    def run() -> float:
+        result = method.decode(prompt, GREEDY, tokens)
+        return result.decode_s / len(result.steps)
 
-    def verifications() -> None:
-        for _ in range(repeats):
-            out = target.forward(ids, state, record=True, taps=head.config.taps)
-            target.logits(out.hidden).argmax(-1).tolist()
-            state.rollback(len(prompt))
-
-    return lambda: seconds(verifications) / repeats + m * draft()
+    return run
 
 
-def draft_arm(head: Eagle3Head, target: Target, prefix: int, m: int, repeats: int = 4) -> Timed:
-    """Seconds of one draft pass, the mean of a chain of ``m`` behind ``prefix`` slots."""
-    like: dict[str, Any] = {"dtype": target.dtype, "device": target.device}
-    width = 3 * target.hidden_size
+def passes_arm(method: ScriptedEagle3, prompt: list[int], tokens: int) -> Timed:
+    """The forward passes of the same rounds, each timed alone: the target's block with its logits, the
+    head over the accepted rows, the head once per further level."""
+    steps = method.decode(prompt, GREEDY, tokens).steps
+
+    def run() -> float:
+        passes = Passes(method, prompt)
+        return sum(passes.seconds(step) for step in steps) / len(steps)
+
+    return run
+
+
+class Passes:
+    """A target and a head that are taken through the passes of given rounds."""
+
+    def __init__(self, method: ScriptedEagle3, prompt: list[int]) -> None:
+        self._target, self._reads = method.target, method.reads
+        self._state = self._target.new_state()
+        self._session = Eagle3Session(method.head)
+        taps = self._target.prefill(prompt, self._state, self._reads).taps
+        ids = torch.tensor([*prompt[1:], 0], device=self._target.device)
+        self._output, _ = self._session.extend(self._features(taps, len(prompt)), ids)
+
+    @torch.no_grad()
+    def seconds(self, step: Step) -> float:
+        target, levels = self._target, int(step.draft_layers)
+        ids = torch.zeros(step.nodes[0], dtype=torch.long, device=target.device)
+        kept = step.emitted
+        features = torch.empty(0)
+        output = self._output
+        spent = 0.0
+        for level in range(levels - 1):
+            now = clock(target)
+            output, _ = self._session.grow([level - 1], output, ids[:1])
+            spent += clock(target) - now
+        base, now = self._state.length, clock(target)
+        out = target.forward(ids, self._state, record=True, taps=self._reads)
+        target.logits(out.hidden)
+        spent += clock(target) - now
+        self._state.keep(range(base, base + kept))
+        self._state.commit()
+        features = self._features(out.taps, kept)
+        now = clock(target)
+        self._output, _ = self._session.extend(features, ids[:kept])
+        return spent + clock(target) - now
+
+    def _features(self, taps: dict[int, Tensor], rows: int) -> Tensor:
+        return torch.cat([taps[index][0, :rows] for index in self._reads], -1)
+
+
+def draft_arm(head: Eagle3Head, length: int, passes: int) -> Timed:
+    """One more draft level, on a cache of ``length`` slots."""
+    device, dtype = head.norm.weight.device, head.norm.weight.dtype
+    features = torch.zeros(length, 3 * head.config.target_hidden, device=device, dtype=dtype)
     session = Eagle3Session(head)
-    session.extend(
-        torch.zeros(prefix, width, **like), torch.zeros(prefix, dtype=torch.long, device=target.device)
-    )
-    features, ids = torch.zeros(3, width, **like), torch.zeros(3, dtype=torch.long, device=target.device)
+    ids = torch.zeros(length, dtype=torch.long, device=device)
+    output, _ = session.extend(features, ids)
 
-    def chains() -> None:
-        for _ in range(repeats):
-            output, logits = session.extend(features, ids)
-            for level in range(m - 1):
-                output, logits = session.grow([level - 1], output, logits.argmax(-1))
-            logits.argmax(-1).tolist()
-            session.rollback(prefix)
+    def run() -> float:
+        spent = 0.0
+        for _ in range(passes):
+            session.drop()
+            now = clock(head)
+            _, logits = session.grow([-1], output, ids[:1])
+            logits.argmax(-1)
+            spent += clock(head) - now
+        return spent / passes
 
-    return lambda: seconds(chains) / (repeats * m)
+    return run
 
 
-def floor_arm(head: Eagle3Head, repeats: int = 20) -> Timed:
-    """Each matrix a draft step beyond the first reads, times one row."""
-    matrices = [p for name, p in head.named_parameters() if p.dim() == 2 and not name.startswith("fc")]
-    rows = [matrix.new_ones(1, matrix.shape[1]) for matrix in matrices]
+def floor_arm(head: Eagle3Head, passes: int) -> Timed:
+    """Every matrix of a draft level times one row; fc only meets the target's own features."""
+    matrices = [module.weight for module in head.modules() if isinstance(module, nn.Linear)]
+    matrices = [matrix for matrix in matrices if matrix is not head.fc.weight]
+    rows = [matrix.new_ones(1, 1, matrix.shape[1]) for matrix in matrices]
 
-    @torch.inference_mode()
-    def passes() -> None:
-        for _ in range(repeats):
+    @torch.no_grad()
+    def run() -> float:
+        now = clock(head)
+        for _ in range(passes):
             for row, matrix in zip(rows, matrices, strict=True):
                 F.linear(row, matrix)
+        return (clock(head) - now) / passes
 
-    return lambda: seconds(passes) / repeats
+    return run
+
+
+def block_arm(target: Target, prompt: list[int], count: int) -> Timed:
+    """One verification pass of ``count`` tokens behind the prompt."""
+    state = target.new_state()
+    target.prefill(prompt, state)
+
+    def run() -> float:
+        now = clock(target)
+        target.logits(target.forward([0] * count, state, record=True).hidden)
+        spent = clock(target) - now
+        state.rollback(len(prompt))
+        return spent
+
+    return run
+
+
+def clock(owner: Target | Eagle3Head) -> float:
+    """The time once everything asked of the owner's device is done."""
+    device = owner.device if isinstance(owner, Target) else owner.norm.weight.device
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return perf_counter()

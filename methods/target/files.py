@@ -22,7 +22,7 @@ def locate(name: str) -> Path:
     source: str | Path = smollm2_directory() if name == SMOLLM2 else HUB_NAMES.get(name, name)
     if Path(source).is_dir():
         return Path(source)
-    if Path(source).is_absolute() or str(source).count("/") != 1:
+    if str(source).startswith(("/", ".", "~")) or str(source).count("/") != 1:
         raise FileNotFoundError(f"there is no directory {source}")
     from huggingface_hub import snapshot_download
 
