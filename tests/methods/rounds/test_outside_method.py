@@ -18,7 +18,8 @@ from methods.target.tiny import FAMILIES
 
 @pytest.fixture
 def draft_model(monkeypatch):
-    monkeypatch.setattr(registry, "_methods", dict(registry._methods))
+    known = {name: registry.get(name) for name in registry.names()}  # finds the built-in ones first
+    monkeypatch.setattr(registry, "_methods", known)
     monkeypatch.delitem(sys.modules, "draft_model", raising=False)
     registry.load_plugin("draft_model")
     return lambda target, **options: registry.create("draft-model", target, options)
@@ -50,7 +51,7 @@ def test_ends_of_output(draft_model):
     for finding in (
         gates.stops(method, autoregressive(target), [0, 1, 2], 12),
         gates.caps(method, autoregressive(target), [0, 1, 2], [0, 1, 2, 4, 5]),
-        gates.repeats(method, [0, 1, 2], 9, seeds=3),
+        gates.repeats(method, [0, 1, 2], 9, seeds=16),
     ):
         assert finding.passed, finding.fault
 

@@ -88,7 +88,7 @@ def test_point_mass_proposals_give_the_tokens_of_the_seed(label):
 def test_seeds(label):
     """C12 and C11: the same seed repeats, others differ; T -> 0 is T = 0."""
     target = table_target()
-    finding = gates.repeats(rounds(target, label), [0, 1, 2], 18, seeds=3)
+    finding = gates.repeats(rounds(target, label), [0, 1, 2], 18, seeds=16)
     assert finding.passed, finding.fault
     cold = SamplingParams(temperature=1e-6, seed=3)
     expected = autoregressive(target).decode([0, 1, 2], GREEDY, 24).tokens
