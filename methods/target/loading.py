@@ -40,6 +40,8 @@ def load_tokenizer(name: str) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(locate(name))
+    except UsageError:
+        raise
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise UsageError(f"the tokenizer of target {name!r} cannot be loaded: {reason}") from error
@@ -72,6 +74,8 @@ def _read(name: str, dtype: torch.dtype, trust: bool) -> tuple[Any, Any, Path]:
                 location, dtype=dtype, attn_implementation="sdpa", trust_remote_code=trust
             )
         tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=trust)
+    except UsageError:
+        raise
     except Exception as error:  # transformers, hub and file errors share no base class
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         known = ", ".join([SMOLLM2, *HUB_NAMES])
