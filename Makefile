@@ -8,7 +8,7 @@ BIN   := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types bench tables clean
+.PHONY: help setup test test-all lint types bench tables clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z%0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@touch $@
 
-test: $(READY)  ## run every test, the ones on the real default target included
+test: $(READY)  ## run the tests; those on the real default target and on many processes are in test-all
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(READY)  ## run every test, the slow ones included
 	$(BIN)/python -m pytest
 
 lint: $(READY)  ## ruff: rules and format
