@@ -59,7 +59,7 @@ LINES = {
     "--method spd --untrained --n 0": "n = 0 stages for 4 target layers; allowed: 1 to 4",
     "--method spd --untrained --n -1": "n = -1 stages for 4 target layers; allowed: 1 to 4",
     "--method spd --untrained --n two": "option n expects int, got 'two'",
-    "--method spd --untrained --n 2 --schedule late": "option schedule is 'late'; allowed: pre-step, post-step",
+    "--method spd --untrained --n 2 --schedule late": "option schedule is 'late'; allowed: pre-step, post",
     "--method spd --untrained --n 2 --proposal best": "unknown proposal rule 'best'; allowed: ",
     "--method spd --n 2": "method 'spd' needs a drafter",
     "--method ppsd --n 2": "method 'ppsd' needs a drafter",
