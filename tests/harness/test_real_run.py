@@ -18,7 +18,7 @@ from harness.records import Record, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "harness.run", "--method", "autoregressive", "--prompts", "2"]
-TOKENS = 16
+TOKENS = 8
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("smollm2")]
 
@@ -57,7 +57,7 @@ def test_killed_at_random_moments_and_continued(tmp_path: Path) -> None:
     assert "Loading" not in err and "Converting" not in err
 
     moments = random.Random(1)
-    for _ in range(3):
+    for _ in range(2):
         process = start(tmp_path / "killed")
         time.sleep(moments.uniform(0.3, 0.9) * took)
         process.send_signal(signal.SIGKILL)
