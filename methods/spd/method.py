@@ -47,7 +47,7 @@ class Spd(PipelineMethod):
             self.module = checkpoint.untrained(
                 target.shape,
                 choose_anchors(self.stage_layers),
-                options.draft_layers or _UNTRAINED_LAYERS,
+                _UNTRAINED_LAYERS if options.draft_layers is None else options.draft_layers,
                 DraftVocabulary(target.vocab_size),
                 target.head_weight,
                 target.final_norm,
