@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         choice, request = parse(arguments)
         if isinstance(request, GenerateRequest):
-            target, thinking = _load(choice, None)
+            target, thinking = _load(choice, choice.dtype)
             request = dataclasses.replace(request, thinking=thinking)
             print(json.dumps({"answers": str(request.out), "tokens": generate(target, request, arguments)}))
         else:
