@@ -39,8 +39,8 @@ class DraftConfig:
 
     ``draft_ids`` None is the full vocabulary; ``training_span`` (positions) bounds the attention;
     ``tied_head``: the head's rows are the target's own and not in the file; ``architecture`` holds
-    the method's own fields (n, stage layers, anchors ...); ``training`` is provenance and is never
-    interpreted.
+    the method's own fields (n, stage layers, anchors ...); ``training`` is provenance, which decoding
+    never interprets.
     """
 
     method: str
@@ -123,11 +123,15 @@ def read(
     if (found := file_sha256(path)) != digest:
         raise UsageError(f"{path} has sha256 {found}, but {_CONFIG_NAME} was written for {digest}")
     tensors = read_safetensors(path)
-    if config.tied_head and target_head is not None:
-        if (config.vocab, config.hidden) == tuple(target_head.shape):  # else check_target says what is wrong
-            ids = DraftVocabulary(config.vocab, config.draft_ids).ids
-            tensors[HEAD] = target_head.index_select(0, ids.to(target_head.device))
+    # A head of another shape is another target's: check_target says so.
+    if config.tied_head and target_head is not None and target_head.shape == (config.vocab, config.hidden):
+        tensors[HEAD] = DraftVocabulary(config.vocab, config.draft_ids).rows(target_head)
     return config, tensors, found
+
+
+def method_of(directory: Path) -> str:
+    """The method that the checkpoint in ``directory`` is for."""
+    return str(_read_json(directory / _CONFIG_NAME).get("method"))
 
 
 def tensors_sha256(source: str) -> str | None:

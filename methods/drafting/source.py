@@ -23,8 +23,9 @@ def shipped(pattern: str) -> list[str]:
 def resolve(source: str | Path) -> Path:
     """The local file or directory of ``source``.
 
-    ``shipped:TARGET/NAME`` comes with the repository; ``hf:owner/name[@revision]`` fetches a repository's checkpoint files, ``hf:owner/name[@revision]
-    /file`` one file. Raises ``UsageError`` if there is nothing at the path or on the hub.
+    ``shipped:TARGET/NAME`` comes with the repository; ``hf:owner/name[@revision]`` fetches a
+    repository's checkpoint files, ``hf:owner/name[@revision]/file`` one file. Raises ``UsageError``
+    if there is nothing at the path or on the hub.
     """
     text = str(source)
     if not text.startswith("hf:"):

@@ -99,8 +99,9 @@ def load(
     """Load a checkpoint directory of ours or an authors' ``.pt`` file, from a path or ``hf:``.
 
     ``n``, ``stage_layers`` and ``draft_layers`` are what the run asks for, None for what the file
-    says; ``target_head`` [vocab, hidden] has the rows of a tied head. Raises ``UsageError`` for a file that does not fit the target or the run, that has missing
-    or unexpected tensors, or that would run code.
+    says; ``target_head`` [vocab, hidden] has the rows of a tied head. Raises ``UsageError`` for a
+    file that does not fit the target or the run, that has missing or unexpected tensors, or that
+    would run code.
     """
     path, text = resolve(source), str(source)
     if path.is_dir():

@@ -22,7 +22,8 @@ class Job:
 
     ``reads``, ``series`` and ``vocabulary`` (draft ids, None: all) describe the drafter, which only
     its own rank builds: by ``build(target, options)``, whose result has a method ``drafter()``.
-    ``draft_layers`` are those on a cycle's critical path; ``tied_head``: its head is the target's. With an ``emulation`` nothing is loaded.
+    ``tied_head``: its head is the target's. ``draft_layers`` are those on a cycle's critical path.
+    With an ``emulation`` nothing is loaded.
     """
 
     source: TargetSource | None
