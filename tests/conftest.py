@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from methods.target.target import Target
 from methods.target.tiny import FAMILIES, tiny_target
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 
 @functools.cache
