@@ -26,7 +26,7 @@ from harness.training.corpus import load_corpus
 from harness.training.exclusion import ExclusionList
 from harness.training.generate import GenerateRequest, generate
 from harness.training.heads import build_task
-from harness.training.recipes import Recipe, load_recipe
+from harness.training.recipes import Recipe, load_recipe, native_compute
 from harness.training.session import TrainingSession, configuration
 from methods.errors import UsageError
 from methods.target.loading import DTYPES, load_target
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         choice, request = parse(arguments)
         if isinstance(request, GenerateRequest):
-            target, thinking = _load(choice, None)
+            target, thinking = _load(choice, choice.dtype)
             request = dataclasses.replace(request, thinking=thinking)
             print(json.dumps({"answers": str(request.out), "tokens": generate(target, request, arguments)}))
         else:
@@ -118,6 +118,8 @@ def _recipe(request: TrainRequest) -> Recipe:
         changes["tokens"] = request.tokens
     if request.compute is not None:
         changes["compute"] = request.compute
+    elif recipe.compute == "auto":
+        changes["compute"] = native_compute()
     if request.freeze_head:
         frozen = {k: dataclasses.replace(v, head_lr=0.0) for k, v in recipe.overrides.items()}
         changes |= {"optimizer": dataclasses.replace(recipe.optimizer, head_lr=0.0), "overrides": frozen}

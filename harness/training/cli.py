@@ -14,16 +14,18 @@ from harness.training.generate import GenerateRequest
 from harness.training.heads import HeadSpec, parse_head
 from harness.training.recipes import recipe_names
 from methods.errors import UsageError
+from methods.target.loading import DTYPES
 
 GENERATE = "generate"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """``target`` None: the preset's."""
+    """``target`` and ``dtype`` None: the preset's."""
 
     preset: str
     target: str | None
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def generate_parser() -> argparse.ArgumentParser:
     p.add_argument("--max-prompt", metavar="N", type=_positive, default=192, help="longest prompt in tokens")
     p.add_argument("--max-new-tokens", metavar="N", type=_positive, default=320, help="longest answer")
     p.add_argument("--temperature", metavar="T", action="append", type=float, help="repeatable; 0, 0.7, 1")
+    p.add_argument("--dtype", choices=tuple(DTYPES), help="the preset's by default")
     return p
 
 
@@ -117,7 +120,7 @@ def _generate(args: argparse.Namespace) -> tuple[TargetChoice, GenerateRequest]:
         temperatures=heats,
         seed=args.seed,
     )
-    return TargetChoice(args.preset, args.target), request
+    return TargetChoice(args.preset, args.target, args.dtype), request
 
 
 _SPECS = "spd[:n=8,layers=3,schedule=pre-step], eagle3[:steps=7], ppsd[:n=8,head=layer]"
