@@ -22,7 +22,7 @@ from methods import registry
 from methods.drafting.checkpoint import tensors_sha256
 from methods.errors import UsageError
 from paper_tables import stored
-from paper_tables.measured import Measured, from_summary
+from paper_tables.measured import Measured, Origin, from_summary
 from paper_tables.plan import Row, Size, Spec
 from paper_tables.stored import Stored
 
@@ -80,8 +80,23 @@ def measured(sheet: Sheet, rows: Sequence[Row]) -> tuple[list[Measured], dict[Ro
                 continue
             lines = summary_rows(found.records, found.baseline)
             width = found.records[0].width if found.records else 1
-            cells += from_summary(row, lines, width=width)
+            cells += from_summary(row, lines, width=width, origin=_origin(found.header))
     return cells, reasons
+
+
+def _origin(header: Mapping[str, Any]) -> Origin:
+    """What the header of stored records says of how they were measured."""
+    request, machine = parse(header["argv"]), header["machine"]
+    cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
+    gpus = [f"{machine['gpus'].count(name)} x {name}" for name in dict.fromkeys(machine["gpus"])]
+    return Origin(
+        target=header["target"]["target"],
+        dtype=header["target"]["dtype"],
+        machine=", ".join([*gpus, machine["cpu"], cores, f"torch {header['torch']}"]),
+        max_new_tokens=request.max_new_tokens,
+        top_k=request.top_k,
+        top_p=request.top_p,
+    )
 
 
 def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
