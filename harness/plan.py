@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli import RunRequest
 from harness.manifest import FINGERPRINT_DIGITS, fingerprint
 from harness.options import default_of, typed
+from harness.sharding import ALONE, Shard
 from methods import registry
 from methods.errors import UsageError
 from methods.interface import DecodingMethod, SamplingParams
@@ -35,7 +36,7 @@ NO_WIDTH = 1
 class Plan:
     """A run, ready to start. ``methods`` maps each width to its method; ``baseline`` is the AR arm,
     None if it is switched off or AR is the method itself. ``config`` is what the fingerprint covers,
-    ``sources`` where the prompts came from."""
+    ``sources`` where the prompts came from, ``shard`` which of them this process decodes."""
 
     request: RunRequest
     target: Any
@@ -48,6 +49,7 @@ class Plan:
     config: dict[str, Any]
     sources: dict[str, Any]
     directory: Path
+    shard: Shard = ALONE
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:
         """Top-k and top-p apply to sampling only; greedy decoding has one law."""
@@ -75,7 +77,7 @@ class Plan:
         return score(prompt, text, self.request.execute_code)
 
 
-def make_plan(request: RunRequest) -> Plan:
+def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     """Check a request and load what it names, cheap things first.
 
     Raises ``UsageError`` for anything that cannot be used: unknown names, options the method does
@@ -108,6 +110,8 @@ def make_plan(request: RunRequest) -> Plan:
         "stop_ids": list(stop_ids),
         "template": chat_format,
         "benchmarks": {prompts.benchmark: _prompt_config(prompts) for prompts in sets},
+        # What is timed while others run beside it is another measurement than what runs alone.
+        **({"processes": shard.world} if measured and shard.world > 1 else {}),
     }
     plan = Plan(
         request=request,
@@ -121,6 +125,7 @@ def make_plan(request: RunRequest) -> Plan:
         config=config,
         sources={prompts.benchmark: dataclasses.asdict(prompts.source) for prompts in sets},
         directory=request.results or RUNS / run_name(request, config),
+        shard=shard,
     )
     _check_context(plan)
     return plan
