@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli import RunRequest
 from harness.manifest import FINGERPRINT_DIGITS, fingerprint
 from harness.options import default_of, typed
+from harness.profiles import load_profile
 from harness.sharding import ALONE, Shard
 from methods import registry
 from methods.errors import UsageError
@@ -85,8 +86,13 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     """
     for module in request.plugins:
         registry.load_plugin(module)
+    if request.emulate is not None:
+        load_profile(request.emulate)
     preset = load_preset(request.preset) if request.preset is not None else None
     options = typed(request.method, _with_checkpoint(request, preset))
+    timed_ranks = options.get("runtime") == "distributed"
+    if request.timings and not (timed_ranks or request.emulate is not None):
+        raise UsageError("--timings needs a process per stage: --runtime distributed, or --emulate PROFILE")
     widths = _widths(request)
     for extra in widths.values():
         registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
@@ -112,6 +118,7 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         "benchmarks": {prompts.benchmark: _prompt_config(prompts) for prompts in sets},
         # What is timed while others run beside it is another measurement than what runs alone.
         **({"processes": shard.world} if measured and shard.world > 1 else {}),
+        **({"timings": True} if request.timings and timed_ranks else {}),
     }
     plan = Plan(
         request=request,
@@ -129,6 +136,13 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     )
     _check_context(plan)
     return plan
+
+
+def beside(plan: Plan, request: RunRequest) -> Plan:
+    """``plan`` under another ``request`` for the same records, in the directory that has their name."""
+    config = {name: value for name, value in plan.config.items() if name != "timings" or request.timings}
+    directory = plan.directory.parent / run_name(request, config)
+    return dataclasses.replace(plan, request=request, config=config, directory=directory)
 
 
 def reference_plan(plan: Plan) -> Plan:

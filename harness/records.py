@@ -71,9 +71,9 @@ class Record:
     ``num_layers`` are the target's decoder layers, the L of every speedup formula; ``stages`` is
     the number of pipeline stages, 1 without a pipeline.
 
-    In ``mode`` "replay" the seconds are None, in "emulate" and "project" those of other devices. A replay of drawn proposals has the ``expected``
-    totals of the step columns, which every figure uses, and ``acceptance`` by position; its
-    ``steps`` are then one draw.
+    In ``mode`` "replay" the seconds are None, in "emulate" and "project" those of other devices. A
+    replay of drawn proposals has the ``expected`` totals of the step columns, which every figure
+    uses, and ``acceptance`` by position; its ``steps`` are then one draw.
     """
 
     benchmark: str

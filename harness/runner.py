@@ -20,6 +20,8 @@ from harness.sharding import ALONE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.cycle_log import CycleLog
+
 WARMUP_TOKENS = 32
 
 
@@ -47,7 +49,8 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
     with ExitStack() as stack:
         run_directory.enter(stack, plan, argv)
         journal = run_directory.journal(stack, plan, RECORDS)
-        arms = [Arm(plan, method, width, journal) for width, method in plan.methods.items()]
+        log = _cycle_log(stack, plan)
+        arms = [Arm(plan, method, width, journal, log) for width, method in plan.methods.items()]
         reference = None
         if plan.baseline is not None:
             other = run_directory.journal(stack, plan, BASELINE)
@@ -58,6 +61,16 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
             baseline = run_directory.collected(plan, reference.journal, BASELINE)
             return Outcome(records, in_order(plan, baseline))
         return Outcome(records, records if _is_reference(arms[0]) else [])
+
+
+def _cycle_log(stack: ExitStack, plan: Plan) -> CycleLog | None:
+    if not plan.request.timings:
+        return None
+    from harness.cycle_log import CycleLog  # needs torch
+
+    for method in plan.methods.values():
+        method.distributed.timings = True  # type: ignore[attr-defined]
+    return stack.enter_context(CycleLog(plan.directory))
 
 
 def units(plan: Plan) -> Iterator[Unit]:

@@ -19,7 +19,8 @@ from methods.verification import ProposalRule
 
 
 class Distributed:
-    """Decodes like ``Lockstep``, one rank per stage. ``reports`` are those of the last call.
+    """Decodes like ``Lockstep``, one rank per stage. ``reports`` are those of the last call; with
+    ``timings`` they hold every phase of every cycle.
 
     Raises ``UsageError`` for a target that exists in this process only, and for a world of ranks
     that does not fit the layout.
@@ -35,6 +36,7 @@ class Distributed:
             )
         self._target = target
         self.reports: list[Report] = []
+        self.timings = False
         self.job = Job(
             source=target.source,
             layout=layout,
@@ -56,7 +58,6 @@ class Distributed:
         stop_ids: Sequence[int],
         rule: ProposalRule,
         width: int,
-        timings: bool = False,
     ) -> DecodeResult:
         """See ``DecodingMethod.decode``; raises ``RunFailure`` if a rank fails."""
         self._target.check_prompt(prompt_ids)
@@ -69,7 +70,7 @@ class Distributed:
             tuple(stop_ids),
             width,
             PREFILL_CHUNK,
-            timings,
+            self.timings,
         )
         self.reports = Ranks.of(self.job.layout).decode(self.job, request)
         result = self.reports[0].result
