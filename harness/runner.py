@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -55,7 +55,8 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
         if plan.baseline is not None:
             other = run_directory.journal(stack, plan, BASELINE)
             reference = Arm(plan, plan.baseline, NO_WIDTH, other)
-        _Loop(plan, arms, reference).run()
+        with _as_many_threads_as_a_rank(plan):
+            _Loop(plan, arms, reference).run()
         records = in_order(plan, run_directory.collected(plan, journal, RECORDS))
         if reference is not None:
             baseline = run_directory.collected(plan, reference.journal, BASELINE)
@@ -71,6 +72,24 @@ def _cycle_log(stack: ExitStack, plan: Plan) -> CycleLog | None:
     for method in plan.methods.values():
         method.distributed.timings = True  # type: ignore[attr-defined]
     return stack.enter_context(CycleLog(plan.directory))
+
+
+@contextmanager
+def _as_many_threads_as_a_rank(plan: Plan) -> Iterator[None]:
+    """A device of a distributed pipeline on CPUs is one core, so AR beside it gets one, too."""
+    if plan.request.options.get("runtime") != "distributed":
+        yield
+        return
+    import torch
+
+    from methods.pipeline.distributed.ranks import THREADS
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def units(plan: Plan) -> Iterator[Unit]:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from methods.errors import UsageError
+
 Value = TypeVar("Value")
+_DONE = b"done"
 
 
 class Shard:
@@ -30,13 +33,17 @@ class Shard:
     @contextmanager
     def first(self) -> Iterator[None]:
         """Rank 0 runs the body before the others do: what it fetches or writes is there for them. If it
-        fails, the launcher ends those that wait."""
+        fails there, they raise ``UsageError`` in its place."""
         key = self._key()
-        if self.rank:
-            self._store.get(key)
-        yield
-        if self.world > 1 and not self.rank:
-            self._store.set(key, b"done")
+        if self.rank and self._store.get(key) != _DONE:
+            raise UsageError(f"process {self.rank} cannot go on: process 0 failed, and says why")
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            if self.world > 1 and not self.rank:
+                self._store.set(key, _DONE if done else b"failed")
 
     def agreed(self, value: Callable[[], Value]) -> Value:
         """``value()`` of rank 0, for all."""
@@ -54,7 +61,7 @@ class Shard:
         """Rank 0 returns when all have come here, the others at once."""
         key = self._key()
         if self.rank:
-            self._store.set(f"{key}/{self.rank}", b"done")
+            self._store.set(f"{key}/{self.rank}", _DONE)
         elif self.world > 1:
             self._store.wait([f"{key}/{rank}" for rank in range(1, self.world)])
 

@@ -11,7 +11,7 @@ from methods.interface import DecodeResult, DecodingMethod, SamplingParams
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.layout import Layout
 from methods.pipeline.distributed.rank_process import Report
-from methods.pipeline.distributed.ranks import Ranks
+from methods.pipeline.distributed.ranks import THREADS, Ranks
 from methods.pipeline.drafter import Drafter, critical_layers
 from methods.target.target import PREFILL_CHUNK, Target
 from methods.transcript import Transcript
@@ -83,4 +83,5 @@ class Distributed:
             "runtime": "distributed",
             "layout": "n+1" if layout.own_drafter else "n",
             "ranks": layout.world,
+            "threads": THREADS,
         }
