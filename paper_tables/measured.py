@@ -13,10 +13,8 @@ from paper_tables.plan import Row
 FIGURES = ("S0", "S", "wallclock_speedup", "tok_per_s", "step_acceptance", "nodes_per_stage")
 ON_RANKS = "ranks_wallclock_speedup"
 """The wall-clock speedup measured with a process per stage: no figure of one process stands beside it."""
-ON_DEVICES: Mapping[Mode, str] = {
-    "emulate": "emulated_wallclock_speedup",
-    "project": "projected_wallclock_speedup",
-}
+EMULATED, PROJECTED = "emulated_wallclock_speedup", "projected_wallclock_speedup"
+ON_DEVICES: Mapping[Mode, str] = {"emulate": EMULATED, "project": PROJECTED}
 """The wall-clock speedup on a profile's devices, by the mode of its records."""
 
 

@@ -10,7 +10,7 @@ from harness.cli import BENCHMARKS
 from harness.profiles import load_profile
 from harness.summary import OVERALL
 from paper_tables import published
-from paper_tables.measured import ON_DEVICES, ON_RANKS, Interval, Measured
+from paper_tables.measured import EMULATED, ON_RANKS, PROJECTED, Interval, Measured
 from paper_tables.plan import Row, Spec
 from paper_tables.render import Section, Table
 
@@ -25,8 +25,8 @@ COLUMNS = {
     "tok_per_s": "tok/s",
     "wallclock_speedup": "measured wall-clock, one process",
     ON_RANKS: "measured wall-clock, a process per stage",
-    ON_DEVICES["emulate"]: "emulated wall-clock",
-    ON_DEVICES["project"]: "projected wall-clock",
+    EMULATED: "emulated wall-clock",
+    PROJECTED: "projected wall-clock",
     "step_acceptance": "step acceptance",
     "nodes_per_stage": "nodes per stage",
 }
@@ -39,13 +39,9 @@ LEGEND = {
     "wallclock_speedup": "wall-clock: decode seconds per token of AR / of the method. Measured, one process: "
     "both in the same run on one machine, where pipeline stages take turns.",
     ON_RANKS: "Measured, a process per stage: every stage has a thread of its own, and so has AR beside it.",
-    ON_DEVICES[
-        "emulate"
-    ]: "Emulated: the distributed runtime itself, a process per device, with timed waits in "
-    "place of computing and the decisions of the measured run's trace.",
-    ON_DEVICES[
-        "project"
-    ]: "Projected: computed from the same trace and the devices' times; the runtime costs nothing.",
+    EMULATED: "Emulated: the distributed runtime itself, a process per device, with timed waits in place of "
+    "computing and the decisions of the measured run's trace.",
+    PROJECTED: "Projected: computed from the same trace and the devices' times, at no cost of the runtime.",
     "step_acceptance": "step acceptance: accepted share of the accept-or-reject decisions.",
     "nodes_per_stage": "nodes per stage: tokens a target stage runs per step on average, what a wider draft "
     "costs and S0 and S leave out.",
@@ -135,7 +131,7 @@ def _published_column(model: str, name: str) -> str:
 
 
 def _column(spec: Spec, name: str) -> str:
-    return f"{COLUMNS[name]} ({spec.profile})" if name in ON_DEVICES.values() else COLUMNS[name]
+    return f"{COLUMNS[name]} ({spec.profile})" if name in (EMULATED, PROJECTED) else COLUMNS[name]
 
 
 def _printed(spec: Spec, part: pd.DataFrame, footnotes: Mapping[str, str]) -> pd.DataFrame:
@@ -205,8 +201,8 @@ def _devices(spec: Spec) -> list[str]:
         stage, draft = 1e3 * each.stage_s, 1e3 * each.draft_s
         times.append(f"n = {each.n}, Ls = {each.draft_layers}: stage {stage:.2f}, draft {draft:.2f}")
     return [
-        f"{spec.profile}: devices with the times of {profile.target} in milliseconds ({'; '.join(times)}) and "
-        "this table's traces; a dash for rows of another n or Ls."
+        f"{spec.profile}: devices with the times of {profile.target} in milliseconds ({'; '.join(times)}) "
+        "and this table's traces; a dash for rows of another n or Ls."
     ]
 
 
