@@ -97,11 +97,13 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
 
 
 def time_of(config: Mapping[str, Any]) -> str:
-    """Whose time the seconds of a run's records are: "measured", "replayed" (none), or "emulated" or
-    "projected on" a profile."""
+    """Whose time the seconds of a run's records are: "measured" (with how many processes at a time),
+    "replayed" (none), or "emulated" or "projected on" a profile."""
     kinds = {"decode": "measured", "replay": "replayed", "emulate": "emulated", "project": "projected"}
     kind = kinds[config.get("mode", "decode")]
-    return f"{kind} on {config['profile']['name']}" if "profile" in config else kind
+    if "profile" in config:
+        return f"{kind} on {config['profile']['name']}"
+    return f"{kind} with {config['processes']} processes at a time" if "processes" in config else kind
 
 
 def check_same_time(configs: Mapping[str, Mapping[str, Any]]) -> None:

@@ -30,7 +30,9 @@ def test_times_of_different_kinds_do_not_meet() -> None:
     assert [time_of(c) for c in (measured, projected)] == ["measured", "projected on p"]
     check_same_time({"a": measured, "b": replayed, "c": {}})
     check_same_time({"a": emulated, "b": emulated})
-    for other in (measured, projected, {"mode": "emulate", "profile": {"name": "q"}}):
+    shared = {"mode": "decode", "processes": 2}
+    assert time_of(shared) == "measured with 2 processes at a time"
+    for other in (measured, projected, shared, {"mode": "emulate", "profile": {"name": "q"}}):
         with pytest.raises(UsageError, match="side by side: a is emulated on p, b is "):
             check_same_time({"a": emulated, "b": other})
 

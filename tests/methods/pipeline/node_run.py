@@ -34,8 +34,5 @@ if __name__ == "__main__":
     if os.environ["RANK"] != "0":
         serve_as_rank()
     layout, n, width = sys.argv[1:]
-    print(
-        json.dumps(
-            {"world": os.environ["WORLD_SIZE"], "runs": decode("distributed", layout, int(n), int(width))}
-        )
-    )
+    runs = decode("distributed", layout, int(n), int(width))
+    print(json.dumps({"world": os.environ["WORLD_SIZE"], "runs": runs}))
