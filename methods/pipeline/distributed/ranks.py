@@ -158,6 +158,12 @@ class Ranks:
         self._check()
 
 
+def close() -> None:
+    """End the ranks of this process, if there are any."""
+    if _running is not None:
+        _running.close()
+
+
 def serve_as_rank(threads: int = THREADS) -> None:
     """Be one of the ranks a launcher started; rank 0's place is taken by a child of its process."""
     address, _ = join()
