@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from methods.errors import UsageError
@@ -75,8 +76,13 @@ ALONE = Shard()
 
 def join() -> Shard:
     """This process's share under torchrun, on the GPU of its local rank; else ``ALONE``."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
-        return ALONE
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ
+    return ALONE if alone else _joined()
+
+
+@cache
+def _joined() -> Shard:
+    """One per process: a second one would count its calls from the start again."""
     import torch
 
     from methods.pipeline.distributed import rendezvous
