@@ -64,6 +64,7 @@ def emulate(
         vocabulary=None,
         build=None,
         options=None,
+        tied_head=False,
         device="cpu",
         emulation=emulation,
     )

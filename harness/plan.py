@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli import RunRequest
+from harness.drafters import preset_checkpoint
 from harness.manifest import FINGERPRINT_DIGITS, fingerprint
 from harness.options import default_of, typed
 from harness.profiles import load_profile
@@ -173,10 +174,8 @@ def run_name(request: RunRequest, config: dict[str, Any]) -> str:
 
 def _with_checkpoint(request: RunRequest, preset: Preset | None) -> dict[str, str]:
     """The options given, and the preset's drafter where none is named."""
-    default = preset.checkpoints.get(request.method) if preset else None
-    if default is None or {"checkpoint", "untrained"} & request.options.keys():
-        return request.options
-    return request.options | {"checkpoint": default}
+    default = preset_checkpoint(preset, request.method, request.options) if preset else None
+    return request.options if default is None else request.options | {"checkpoint": default}
 
 
 def _target(request: RunRequest, preset: Preset | None) -> tuple[Any, str]:

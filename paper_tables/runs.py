@@ -11,6 +11,7 @@ from typing import Any
 
 from harness import replay, runner
 from harness.cli import BENCHMARKS, parse
+from harness.drafters import preset_checkpoint
 from harness.manifest import read_manifest
 from harness.plan import AR, Plan, make_plan
 from harness.presets import load_preset
@@ -19,6 +20,7 @@ from harness.runner import Outcome
 from harness.sharding import ALONE, Shard
 from harness.summary import rows as summary_rows
 from methods import registry
+from methods.drafting.checkpoint import tensors_sha256
 from methods.errors import UsageError
 from paper_tables import stored
 from paper_tables.measured import ON_DEVICES, Measured, from_summary, with_devices
@@ -116,14 +118,20 @@ def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
     found = sheet.find(row, temperature)
     if found is None or found.reason is not None:
         return False
-    same_drafter = found.header.get("checkpoints") == checkpoints(sheet.preset, row)
+    same_drafter = found.header.get("drafter") == drafter(sheet.preset, row)
     return same_drafter and found.header["argv"] == sheet.arguments(row, temperature)
 
 
-def checkpoints(preset: str, row: Row) -> dict[str, str]:
-    """The preset's drafters for a row's method: with others the stored records are out of date."""
-    known = load_preset(preset).checkpoints
-    return {name: place for name, place in known.items() if name.startswith(row.method)}
+def drafter(preset: str, row: Row) -> dict[str, str | None] | None:
+    """The preset's checkpoint for a row and the hash of its tensors if they are at hand; None without
+    one. Records made with another drafter are out of date."""
+    try:
+        source = preset_checkpoint(
+            load_preset(preset), row.method, {name: str(value) for name, value in row.options}
+        )
+    except UsageError:
+        return None
+    return None if source is None else {"checkpoint": source, "sha256": tensors_sha256(source)}
 
 
 def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
@@ -184,7 +192,7 @@ def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[st
     return {
         "label": row.label,
         "argv": sheet.arguments(row, temperature),
-        "checkpoints": checkpoints(sheet.preset, row),
+        "drafter": drafter(sheet.preset, row),
         **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
         "fingerprint": manifest["fingerprint"],
         "target": manifest["config"]["target"],

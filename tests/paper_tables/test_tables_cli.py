@@ -147,10 +147,10 @@ def world(monkeypatch):
         "header",
         lambda sheet, row, temperature, plan: {
             "argv": sheet.arguments(row, temperature),
-            "checkpoints": runs.checkpoints(sheet.preset, row),
+            "drafter": runs.drafter(sheet.preset, row),
         },
     )
-    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {})
+    monkeypatch.setattr(runs, "drafter", lambda preset, row: None)
     return calls
 
 
@@ -189,7 +189,7 @@ def test_other_arguments_are_another_record(sheet, world):
 
 def test_another_drafter_is_another_record(sheet, world, monkeypatch):
     runs.fill(sheet, [NGRAM])
-    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {"ngram": "new"})
+    monkeypatch.setattr(runs, "drafter", lambda preset, row: {"checkpoint": "ngram", "sha256": "new"})
     runs.fill(sheet, [NGRAM])
     assert len(world["replay"]) == 2
 

@@ -27,7 +27,12 @@ class Distributed:
     """
 
     def __init__(
-        self, method: DecodingMethod, layout: Layout, stage_layers: Sequence[int], drafter: Drafter
+        self,
+        method: DecodingMethod,
+        layout: Layout,
+        stage_layers: Sequence[int],
+        drafter: Drafter,
+        tied_head: bool,
     ) -> None:
         target: Target = method.target
         if target.source is None:
@@ -47,6 +52,7 @@ class Distributed:
             vocabulary=None if drafter.vocabulary.is_full else tuple(drafter.vocabulary.ids.tolist()),
             build=type(method),
             options=dataclasses.replace(method.options, runtime="lockstep"),
+            tied_head=tied_head,
             device=str(target.device).split(":")[0],
         )
 
