@@ -14,7 +14,7 @@ from harness.profiles import Profile, load_profile
 from methods.errors import UsageError
 from paper_tables import stored
 from paper_tables.plan import Row
-from paper_tables.runs import Sheet, checkpoints, header, planned
+from paper_tables.runs import Sheet, drafter, header, planned
 
 _MODES: tuple[DeviceMode, ...] = ("project", "emulate")
 _EXIT_HEAD_LAYERS = 1
@@ -55,9 +55,9 @@ def _done(sheet: Sheet, row: Row, temperature: float, mode: DeviceMode, profile:
     if not path.exists():
         return False
     about = stored.read(path).header
-    return (about["argv"], about["checkpoints"], canonical(about["profile"])) == (
+    return (about["argv"], about["drafter"], canonical(about["profile"])) == (
         sheet.arguments(row, temperature),
-        checkpoints(sheet.preset, row),
+        drafter(sheet.preset, row),
         canonical(_about(sheet, profile)),
     )
 
