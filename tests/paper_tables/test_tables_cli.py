@@ -318,4 +318,4 @@ def test_committed_results_stay_small():
 def test_sizes():
     assert SPECS["2"].sizes["paper"] is SIZES["paper"] and SPECS["2"].sizes["quick"].folder == "quick-timed"
     assert SIZES["paper"].max_new_tokens == 512 and set(SIZES["paper"].prompts.values()) == {80}
-    assert SIZES["quick"].max_new_tokens == 64 and SIZES["quick"].prompts[0.0] == 4
+    assert SIZES["quick"].max_new_tokens == 128 and SIZES["quick"].prompts[1.0] == 8
