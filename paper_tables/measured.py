@@ -28,6 +28,19 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a record was measured with: ``target`` and ``machine`` in words, ``dtype``, the cap on new
+    tokens of an answer, and how tokens were drawn at T > 0."""
+
+    target: str
+    dtype: str
+    machine: str
+    max_new_tokens: int
+    top_k: int
+    top_p: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """One row of a run's summary: a method on one benchmark ("overall" = all) at one temperature."""
 
@@ -41,9 +54,13 @@ class Measured:
     prompts: int
     tokens: int
     failed: int
+    origin: Origin | None = None
+    """None where the lines come from no stored record."""
 
 
-def from_summary(row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1) -> list[Measured]:
+def from_summary(
+    row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1, origin: Origin | None = None
+) -> list[Measured]:
     """The lines of ``harness.summary.rows`` at draft width ``width`` as the cells of ``row``."""
     return [
         Measured(
@@ -55,6 +72,7 @@ def from_summary(row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1) -
             prompts=line["prompts"],
             tokens=line["tokens"],
             failed=line["failed"],
+            origin=origin,
         )
         for line in lines
         if line["width"] == width

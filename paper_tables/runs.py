@@ -23,7 +23,7 @@ from methods import registry
 from methods.drafting.checkpoint import tensors_sha256
 from methods.errors import UsageError
 from paper_tables import stored
-from paper_tables.measured import ON_DEVICES, Measured, from_summary, with_devices
+from paper_tables.measured import ON_DEVICES, Measured, Origin, from_summary, with_devices
 from paper_tables.plan import Row, Size, Spec
 from paper_tables.stored import Stored
 
@@ -87,7 +87,8 @@ def measured(sheet: Sheet, rows: Sequence[Row]) -> tuple[list[Measured], dict[Ro
                 continue
             lines = summary_rows(found.records, found.baseline)
             width = found.records[0].width if found.records else 1
-            cells += _with_devices(sheet, row, temperature, from_summary(row, lines, width=width))
+            found_cells = from_summary(row, lines, width=width, origin=_origin(found.header))
+            cells += _with_devices(sheet, row, temperature, found_cells)
     return cells, reasons
 
 
@@ -99,6 +100,23 @@ def _with_devices(sheet: Sheet, row: Row, temperature: float, cells: list[Measur
             lines = summary_rows(found.records, found.baseline)
             cells = [with_devices(cell, mode, lines) for cell in cells]
     return cells
+
+
+def _origin(header: Mapping[str, Any]) -> Origin:
+    """What the header of stored records says of how they were measured."""
+    request, machine = parse(header["argv"]), header["machine"]
+    cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
+    gpus = [f"{machine['gpus'].count(name)} x {name}" for name in dict.fromkeys(machine["gpus"])]
+    processes = header.get("processes", 1)
+    shared = [f"{processes} processes at a time"] if processes > 1 else []
+    return Origin(
+        target=header["target"]["target"],
+        dtype=header["target"]["dtype"],
+        machine=", ".join([*gpus, machine["cpu"], cores, *shared, f"torch {header['torch']}"]),
+        max_new_tokens=request.max_new_tokens,
+        top_k=request.top_k,
+        top_p=request.top_p,
+    )
 
 
 def fill(sheet: Sheet, rows: Sequence[Row]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 
 import pandas as pd
 
@@ -10,7 +11,7 @@ from harness.cli import BENCHMARKS
 from harness.profiles import load_profile
 from harness.summary import OVERALL
 from paper_tables import published
-from paper_tables.measured import EMULATED, ON_RANKS, PROJECTED, Interval, Measured
+from paper_tables.measured import EMULATED, ON_RANKS, PROJECTED, Interval, Measured, Origin
 from paper_tables.plan import Row, Spec
 from paper_tables.render import Section, Table
 
@@ -70,7 +71,7 @@ def build(
             for row in rows
         ]
     )
-    whole = ["n", "m", "draft_layers", "prompts", "tokens", "failed"]
+    whole = ["n", "m", "draft_layers", "prompts", "tokens", "failed", "max_new_tokens", "top_k"]
     data[whole] = data[whole].astype("Int64")
     footnotes = {reason: f"({i})" for i, reason in enumerate(data["reason"].dropna().unique(), start=1)}
     sections = [
@@ -116,6 +117,8 @@ def _tidy(
         "failed": cell.failed if cell else None,
         "reason": reason,
     }
+    origin = cell.origin if cell else None
+    line |= {each.name: getattr(origin, each.name, None) for each in fields(Origin)}
     figures = published.figures(row.method, given, temperature, benchmark)
     for model in spec.printed_for:
         for name in spec.published:
@@ -170,10 +173,11 @@ def _with_interval(record: Mapping[str, object], name: str) -> str:
 def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
     """What was measured on how many prompts, and where the published figures come from."""
     notes = [
-        f"T = {temperature:g}: {int(part['prompts'].max())} prompts per benchmark."
+        _amount(temperature, part)
         for temperature, part in data[data["benchmark"] != OVERALL].groupby("temperature", sort=False)
         if part["prompts"].notna().any()
     ]
+    notes += _machines(data)
     failed = data[data["failed"].gt(0) & (data["benchmark"] == OVERALL)]
     notes += [
         f"{line.label}, T = {line.temperature:g}: {line.failed} prompts failed."
@@ -204,6 +208,33 @@ def _devices(spec: Spec) -> list[str]:
         f"{spec.profile}: devices with the times of {profile.target} in milliseconds ({'; '.join(times)}) "
         "and this table's traces; a dash for rows of another n or Ls."
     ]
+
+
+def _amount(temperature: float, part: pd.DataFrame) -> str:
+    """How many prompts of how many tokens, and at T > 0 which law they were drawn from."""
+    known = part.dropna(subset=["max_new_tokens"])
+    law = (
+        ""
+        if temperature == 0
+        else _either(f", top-k {r.top_k}, top-p {r.top_p:g}" for r in known.itertuples())
+    )
+    note = f"T = {temperature:g}{law}: {int(part['prompts'].max())} prompts per benchmark"
+    caps = _either(str(cap) for cap in known["max_new_tokens"])
+    return f"{note}, at most {caps} new tokens each." if caps else f"{note}."
+
+
+def _machines(data: pd.DataFrame) -> list[str]:
+    """Target, dtype and machine of all rows; of which rows, where they differ."""
+    groups = list(data.groupby(["target", "dtype", "machine"], sort=False))
+    return [
+        f"measured{'' if len(groups) == 1 else ' (' + ', '.join(part['label'].unique()) + ')'}: "
+        f"{target} in {dtype} on {machine}."
+        for (target, dtype, machine), part in groups
+    ]
+
+
+def _either(texts: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(texts))
 
 
 def _source(spec: Spec) -> str:

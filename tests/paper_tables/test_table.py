@@ -1,10 +1,12 @@
 """Tables as pure functions of summary lines."""
 
+import dataclasses
+
 import pytest
 
 from paper_tables import published
 from paper_tables import table as tables
-from paper_tables.measured import from_summary, with_devices
+from paper_tables.measured import Origin, from_summary, with_devices
 from paper_tables.plan import SPECS, TABLE1, Row
 from paper_tables.render import render
 
@@ -98,6 +100,35 @@ def test_number_of_prompts_is_told_per_temperature():
     notes = build(from_summary(AR, lines)).notes
     assert "T = 0: 8 prompts per benchmark." in notes
     assert "T = 1: 2 prompts per benchmark." in notes
+
+
+ORIGIN = Origin("tiny", "float32", "A Processor, 2 cores, torch 2.13.0", 64, 50, 1.0)
+
+
+def test_notes_say_what_was_measured_on_what():
+    lines = [line("gsm8k", prompts=8), line("gsm8k", temperature=1.0, prompts=2)]
+    table = build(from_summary(AR, lines, origin=ORIGIN))
+    wanted = [
+        "T = 0: 8 prompts per benchmark, at most 64 new tokens each.",
+        "T = 1, top-k 50, top-p 1: 2 prompts per benchmark, at most 64 new tokens each.",
+        "measured: tiny in float32 on A Processor, 2 cores, torch 2.13.0.",
+    ]
+    assert table.notes[1:4] == wanted
+    for format_name in ("markdown", "latex"):
+        assert all(note in render(table, format_name) for note in wanted)
+    (row,) = table.data.dropna(subset=["prompts"]).query("temperature == 1").to_dict("records")
+    assert (row["dtype"], row["max_new_tokens"], row["machine"]) == ("float32", 64, ORIGIN.machine)
+
+
+def test_rows_measured_elsewhere_are_named():
+    other = dataclasses.replace(ORIGIN, dtype="bfloat16", max_new_tokens=512)
+    cells = from_summary(AR, [line("gsm8k")], origin=ORIGIN) + from_summary(
+        SPD, [line("gsm8k")], origin=other
+    )
+    notes = build(cells).notes
+    assert "T = 0: 8 prompts per benchmark, at most 64 or 512 new tokens each." in notes
+    assert f"measured (AR): tiny in float32 on {ORIGIN.machine}." in notes
+    assert f"measured (SPD n=8 Ls=3): tiny in bfloat16 on {ORIGIN.machine}." in notes
 
 
 def test_rows_of_the_paper():

@@ -70,6 +70,12 @@ BASELINE = [
     if entry.error is None
 ]
 NGRAM = Row.of("n-gram", "ngram")
+HEADER = {
+    "argv": ["--method", "ngram", "--max-new-tokens", "8"],
+    "target": {"target": "tiny", "sha256": "f" * 64, "dtype": "float32"},
+    "machine": {"cpu": "A Processor", "cores": 2, "gpus": ["A Card", "A Card"]},
+    "torch": "2.13.0",
+}
 
 
 def test_stored_records_give_the_figures_of_full_ones(tmp_path):
@@ -148,10 +154,13 @@ def world(monkeypatch):
     monkeypatch.setattr(
         runs,
         "header",
-        lambda sheet, row, temperature, plan: {
-            "argv": sheet.arguments(row, temperature),
-            "drafter": runs.drafter(sheet.preset, row),
-        },
+        lambda sheet, row, temperature, plan: (
+            HEADER
+            | {
+                "argv": sheet.arguments(row, temperature),
+                "drafter": runs.drafter(sheet.preset, row),
+            }
+        ),
     )
     monkeypatch.setattr(runs, "drafter", lambda preset, row: None)
     return calls
@@ -262,13 +271,17 @@ def test_the_harness_accepts_the_arguments_of_every_row(sheet):
 def test_table_is_printed_and_written(format_name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runs, "fill", lambda *_: None)
     path = stored.file_of(tmp_path / "tiny", TABLE1[-1], "quick", 0.0, "replay")
-    stored.write(path, {"argv": []}, RECORDS)
+    stored.write(path, HEADER, RECORDS)
     argv = ["1", "--preset", "tiny", "--format", format_name, "--results", str(tmp_path)]
     assert cli.main(argv) == 0
     (written,) = (entry for entry in (tmp_path / "tiny").iterdir() if entry.is_file())
     assert written.stem == "table1"
     printed = capsys.readouterr().out
     assert written.read_text(encoding="utf-8") == printed and "n-gram" in printed
+    assert "2 x A Card, A Processor, 2 cores, torch 2.13.0" in printed
+    if format_name != "csv":
+        assert "T = 0: 2 prompts per benchmark, at most 8 new tokens each." in printed
+        assert "measured: tiny in float32 on 2 x A Card" in printed
 
 
 def test_all_tables_from_stored_records_alone(tmp_path, monkeypatch):
