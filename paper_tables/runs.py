@@ -87,8 +87,8 @@ def measured(sheet: Sheet, rows: Sequence[Row]) -> tuple[list[Measured], dict[Ro
                 continue
             lines = summary_rows(found.records, found.baseline)
             width = found.records[0].width if found.records else 1
-            found_cells = from_summary(row, lines, width=width, origin=_origin(found.header))
-            cells += _with_devices(sheet, row, temperature, found_cells)
+            own = from_summary(row, lines, width=width, origin=_origin(found.header))
+            cells += _with_devices(sheet, row, temperature, own)
     return cells, reasons
 
 

@@ -195,21 +195,6 @@ def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
     ]
 
 
-def _devices(spec: Spec) -> list[str]:
-    """What the devices of the emulated and projected columns are, and which rows they are for."""
-    if spec.profile is None:
-        return []
-    profile = load_profile(spec.profile)
-    times = [f"AR {1e3 * profile.ar_s:.1f} a token"]
-    for each in profile.pipelines:
-        stage, draft = 1e3 * each.stage_s, 1e3 * each.draft_s
-        times.append(f"n = {each.n}, Ls = {each.draft_layers}: stage {stage:.2f}, draft {draft:.2f}")
-    return [
-        f"{spec.profile}: devices with the times of {profile.target} in milliseconds ({'; '.join(times)}) "
-        "and this table's traces; a dash for rows of another n or Ls."
-    ]
-
-
 def _amount(temperature: float, part: pd.DataFrame) -> str:
     """How many prompts of how many tokens, and at T > 0 which law they were drawn from."""
     known = part.dropna(subset=["max_new_tokens"])
@@ -235,6 +220,21 @@ def _machines(data: pd.DataFrame) -> list[str]:
 
 def _either(texts: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(texts))
+
+
+def _devices(spec: Spec) -> list[str]:
+    """What the devices of the emulated and projected columns are, and which rows they are for."""
+    if spec.profile is None:
+        return []
+    profile = load_profile(spec.profile)
+    times = [f"AR {1e3 * profile.ar_s:.1f} a token"]
+    for each in profile.pipelines:
+        stage, draft = 1e3 * each.stage_s, 1e3 * each.draft_s
+        times.append(f"n = {each.n}, Ls = {each.draft_layers}: stage {stage:.2f}, draft {draft:.2f}")
+    return [
+        f"{spec.profile}: devices with the times of {profile.target} in milliseconds ({'; '.join(times)}) "
+        "and this table's traces; a dash for rows of another n or Ls."
+    ]
 
 
 def _source(spec: Spec) -> str:
