@@ -8,9 +8,10 @@ from dataclasses import fields
 import pandas as pd
 
 from harness.cli import BENCHMARKS
+from harness.profiles import load_profile
 from harness.summary import OVERALL
 from paper_tables import published
-from paper_tables.measured import Interval, Measured, Origin
+from paper_tables.measured import EMULATED, ON_RANKS, PROJECTED, Interval, Measured, Origin
 from paper_tables.plan import Row, Spec
 from paper_tables.render import Section, Table
 
@@ -23,16 +24,25 @@ COLUMNS = {
     "S0": "S0",
     "S": "S",
     "tok_per_s": "tok/s",
-    "wallclock_speedup": "wall-clock",
+    "wallclock_speedup": "measured wall-clock, one process",
+    ON_RANKS: "measured wall-clock, a process per stage",
+    EMULATED: "emulated wall-clock",
+    PROJECTED: "projected wall-clock",
     "step_acceptance": "step acceptance",
     "nodes_per_stage": "nodes per stage",
 }
+PRINTED = COLUMNS | {"wallclock_speedup": "wall-clock"}
+"""What published figures are called: how they were measured is for their source to say."""
 LEGEND = {
     "S0": "S0: speedup if drafting were free.",
     "S": "S: speedup with the draft's layers on the critical path.",
     "tok_per_s": "tok/s: decoded tokens per second, prefill outside.",
-    "wallclock_speedup": "wall-clock: decode seconds per token of AR / of the method, measured in the same "
-    "run in one process on one machine, where pipeline stages take turns.",
+    "wallclock_speedup": "wall-clock: decode seconds per token of AR / of the method. Measured, one process: "
+    "both in the same run on one machine, where pipeline stages take turns.",
+    ON_RANKS: "Measured, a process per stage: every stage has a thread of its own, and so has AR beside it.",
+    EMULATED: "Emulated: the distributed runtime itself, a process per device, with timed waits in place of "
+    "computing and the decisions of the measured run's trace.",
+    PROJECTED: "Projected: computed from the same trace and the devices' times, at no cost of the runtime.",
     "step_acceptance": "step acceptance: accepted share of the accept-or-reject decisions.",
     "nodes_per_stage": "nodes per stage: tokens a target stage runs per step on average, what a wider draft "
     "costs and S0 and S leave out.",
@@ -98,7 +108,7 @@ def _tidy(
         **{name: given.get(name) for name in ("n", "m", "draft_layers")},
     }
     for name in spec.columns:
-        interval = cell.figures[name] if cell else Interval(None)
+        interval = cell.figures.get(name, Interval(None)) if cell else Interval(None)
         line |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     line |= {
         "lossless": cell.lossless if cell else None,
@@ -120,7 +130,11 @@ def _tidy(
 
 
 def _published_column(model: str, name: str) -> str:
-    return f"{model} {COLUMNS[name]} (published)"
+    return f"{model} {PRINTED[name]} (published)"
+
+
+def _column(spec: Spec, name: str) -> str:
+    return f"{COLUMNS[name]} ({spec.profile})" if name in (EMULATED, PROJECTED) else COLUMNS[name]
 
 
 def _printed(spec: Spec, part: pd.DataFrame, footnotes: Mapping[str, str]) -> pd.DataFrame:
@@ -131,7 +145,7 @@ def _printed(spec: Spec, part: pd.DataFrame, footnotes: Mapping[str, str]) -> pd
         dash = f"- {footnotes[record['reason']]}" if record["reason"] else "-"
         line = {"method": record["label"]}
         for name in spec.columns:
-            line[COLUMNS[name]] = _with_interval(record, name) if record[name] is not None else dash
+            line[_column(spec, name)] = _with_interval(record, name) if record[name] is not None else dash
         line["lossless"] = record["lossless"] or "-"
         for model in spec.printed_for:
             for name in spec.published:
@@ -172,6 +186,7 @@ def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
     return [
         *notes,
         " ".join(LEGEND[name] for name in spec.columns),
+        *_devices(spec),
         "Pooled over prompts; in brackets the 95 % bootstrap interval over prompts.",
         "lossless: how the output compares with the target's own (exact, tie, mismatch); sampled where T > 0 "
         "makes outputs random; replayed where the trace was computed along AR's stored output instead of "
@@ -205,6 +220,21 @@ def _machines(data: pd.DataFrame) -> list[str]:
 
 def _either(texts: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(texts))
+
+
+def _devices(spec: Spec) -> list[str]:
+    """What the devices of the emulated and projected columns are, and which rows they are for."""
+    if spec.profile is None:
+        return []
+    profile = load_profile(spec.profile)
+    times = [f"AR {1e3 * profile.ar_s:.1f} a token"]
+    for each in profile.pipelines:
+        stage, draft = 1e3 * each.stage_s, 1e3 * each.draft_s
+        times.append(f"n = {each.n}, Ls = {each.draft_layers}: stage {stage:.2f}, draft {draft:.2f}")
+    return [
+        f"{spec.profile}: devices with the times of {profile.target} in milliseconds ({'; '.join(times)}) "
+        "and this table's traces; a dash for rows of another n or Ls."
+    ]
 
 
 def _source(spec: Spec) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from paper_tables import published
 from paper_tables import table as tables
-from paper_tables.measured import Origin, from_summary
+from paper_tables.measured import Origin, from_summary, with_devices
 from paper_tables.plan import SPECS, TABLE1, Row
 from paper_tables.render import render
 
@@ -152,9 +152,30 @@ def test_wallclock_table_shows_times_and_the_published_speedup():
     )
     table = build(measured, number="2")
     assert cell(table, SPD.label, "tok/s") == "20.5"
-    assert cell(table, SPD.label, "wall-clock") == "1.50 [1.40, 1.60]"
+    assert cell(table, SPD.label, "measured wall-clock, one process") == "1.50 [1.40, 1.60]"
+    assert cell(table, SPD.label, "measured wall-clock, a process per stage") == "-"
     assert cell(table, SPD.label, "Qwen3.5-9B wall-clock (published)") == "2.67"
     assert "S0" not in table.sections[0].frame
+
+
+def test_kinds_of_wallclock_never_share_a_column():
+    ranks = SPECS["2"].rows[-1]
+    (measured,) = from_summary(SPD, [line(tok_per_s=20.5, wallclock_speedup=1.5)])
+    for mode, speedup in (("emulate", 2.0), ("project", 2.5)):
+        lines = [line(wallclock_speedup=speedup, wallclock_speedup_interval=[1.9, 2.6]), line("gsm8k")]
+        measured = with_devices(measured, mode, lines)
+    (staged,) = from_summary(ranks, [line(tok_per_s=30.0, wallclock_speedup=1.2)])
+    table = build([measured, staged], rows=(AR, SPD, ranks), number="2")
+    shown = {
+        "measured wall-clock, one process": ("1.50", "-"),
+        "measured wall-clock, a process per stage": ("-", "1.20"),
+        "emulated wall-clock (qwen3.5-4b)": ("2.00 [1.90, 2.60]", "-"),
+        "projected wall-clock (qwen3.5-4b)": ("2.50 [1.90, 2.60]", "-"),
+    }
+    for column, cells in shown.items():
+        assert (cell(table, SPD.label, column), cell(table, ranks.label, column)) == cells
+    notes = "\n".join(table.notes)
+    assert "n = 8, Ls = 3: stage 4.20, draft 3.49" in notes and "AR 28.4 a token" in notes
 
 
 def test_schedule_table_shows_the_published_ranges():

@@ -131,7 +131,7 @@ def world(monkeypatch):
     """What would be run, in lists; ``spd`` is refused, ``eagle3`` cannot be replayed."""
     calls = {"replay": [], "decode": []}
 
-    def make_plan(request):
+    def make_plan(request, shard):
         if request.method == "spd":
             raise UsageError("no checkpoint\nfor tiny")
         name = f"{request.method}-{request.mode}"
@@ -150,16 +150,16 @@ def world(monkeypatch):
     monkeypatch.setattr(runs.runner, "run", run)
     monkeypatch.setattr(
         runs,
-        "_header",
+        "header",
         lambda sheet, row, temperature, plan: (
             HEADER
             | {
                 "argv": sheet.arguments(row, temperature),
-                "checkpoints": runs.checkpoints(sheet.preset, row),
+                "drafter": runs.drafter(sheet.preset, row),
             }
         ),
     )
-    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {})
+    monkeypatch.setattr(runs, "drafter", lambda preset, row: None)
     return calls
 
 
@@ -182,7 +182,7 @@ def test_what_is_stored_is_not_run_again_but_refusals_are_retried(sheet, world, 
     runs.fill(sheet, [NGRAM, SPD])
     assert len(world["replay"]) == 1
     monkeypatch.setattr(
-        runs, "make_plan", lambda request: FakePlan(request, Path("x"), {1: FakeMethod(True)})
+        runs, "make_plan", lambda request, shard: FakePlan(request, Path("x"), {1: FakeMethod(True)})
     )
     runs.fill(sheet, [NGRAM, SPD])
     assert len(world["replay"]) == 2
@@ -198,7 +198,7 @@ def test_other_arguments_are_another_record(sheet, world):
 
 def test_another_drafter_is_another_record(sheet, world, monkeypatch):
     runs.fill(sheet, [NGRAM])
-    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {"ngram": "new"})
+    monkeypatch.setattr(runs, "drafter", lambda preset, row: {"checkpoint": "ngram", "sha256": "new"})
     runs.fill(sheet, [NGRAM])
     assert len(world["replay"]) == 2
 
@@ -214,7 +214,7 @@ def test_times_are_never_replayed(sheet, world):
 
 
 def test_ar_refusing_stops_the_table(sheet, world, monkeypatch):
-    def refuse(request):
+    def refuse(request, shard):
         raise UsageError("unknown preset 'tiny'")
 
     monkeypatch.setattr(runs, "make_plan", refuse)
@@ -316,5 +316,6 @@ def test_committed_results_stay_small():
 
 
 def test_sizes():
+    assert SPECS["2"].sizes["paper"] is SIZES["paper"] and SPECS["2"].sizes["quick"].folder == "quick-timed"
     assert SIZES["paper"].max_new_tokens == 512 and set(SIZES["paper"].prompts.values()) == {80}
     assert SIZES["quick"].max_new_tokens == 64 and SIZES["quick"].prompts[0.0] == 4

@@ -13,7 +13,7 @@ import torch
 from methods.errors import UsageError
 from methods.training.optimizer import OptimizerConfig
 
-Compute = Literal["float32", "bfloat16", "auto"]
+Compute = Literal["float32", "bfloat16"]
 _NATIVE_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """Names of ``torch.cpu.get_capabilities`` that mean a bfloat16 matrix product in hardware."""
 _SUFFIX = ".toml"
@@ -26,8 +26,8 @@ class Recipe:
     ``max_length`` tokens of a conversation, also the attention span of the trained drafter;
     ``vocabulary`` rows of the draft heads; ``tokens`` the default budget in supervised positions
     (0: one epoch); ``sequences`` per optimiser step over all processes; ``micro_tokens`` at most in
-    memory at once; ``eval_every`` in supervised positions; ``compute`` of the passes, see
-    ``native_compute`` for "auto"; ``optimizer`` for all heads, with ``overrides`` by method name.
+    memory at once; ``eval_every`` in supervised positions; ``compute`` of the passes, in the
+    file also "auto" (``native_compute``); ``optimizer`` for all heads, with ``overrides`` by method name.
     """
 
     name: str
@@ -73,6 +73,8 @@ def parse_recipe(name: str, text: str) -> Recipe:
         values: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"recipe {name!r} is not valid TOML: {error}") from None
+    if values.get("compute") == "auto":
+        values["compute"] = native_compute()
     shared = values.pop("optimizer", None)
     if not isinstance(shared, dict):
         raise UsageError(f"recipe {name!r}: table 'optimizer' is missing")
