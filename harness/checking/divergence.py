@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.losslessness import classify, first_difference, probe
+from harness.losslessness import classify, first_difference, probe_at
 from methods.interface import DecodeResult, Step
 
 SHOWN_STEPS = 3
@@ -49,7 +49,7 @@ def compare(hf: Any, prompt_ids: Sequence[int], expected: Sequence[int], result:
     position = first_difference(expected, result.tokens)
     if position is None:
         return Comparison("exact" if len(expected) == len(result.tokens) else "mismatch")
-    there = probe(hf, [*prompt_ids, *expected[:position]])
+    there = probe_at(hf, prompt_ids, expected, position)
     status = classify(expected, result.tokens, lambda _, token: there.gap(token), there.block_step_difference)
     ours, theirs = result.tokens[position], expected[position]
     divergence = Divergence(

@@ -32,6 +32,8 @@ SAMPLINGS = {
 WARPED = SamplingParams(temperature=0.8, top_k=4, top_p=0.85)
 ROUNDING = 2e-6
 """Laws are float32."""
+SEEDS = 8
+"""Enough that no place of nine has one token by chance: 5 tokens, 1e-4."""
 SIGMAS = 4.0
 """Allowed for the largest of a handful of standard scores."""
 
@@ -48,7 +50,7 @@ def law(subject: Subject, sizes: Sizes) -> Measured:
         how = f"exact law of 3 tokens: total variation {worst:.1e} (<= {ROUNDING:.0e}); "
     except EnumerationError as error:
         how = f"not enumerated ({error}); "
-    table, figures, fault = worlds.table(), [], None
+    table, figures, fault = worlds.small_table(subject.given_n), [], None
     for name, sampling in (("plain", PLAIN), ("top-k top-p", WARPED)):
         found = gates.law(subject.build(table, 3), table, sampling, sizes.draws)
         figures.append(f"{name} {found.total_variation:.3f} (<= {found.bound:.3f}), p = {found.p_value:.2g}")
@@ -73,12 +75,13 @@ def reported(subject: Subject, sizes: Sizes) -> Measured:
     """C10, with float32 and bfloat16 draft logits."""
     scores = []
     nodes = 0
+    tokens = max(9, min(sizes.draws, 1600) // 4)
+    if not _reported_laws(subject, worlds.family("llama", worlds.FEW), PLAIN, 9):
+        raise NotApplicable("drafts are point masses: no law is reported or needed")
     for dtype in (torch.float32, torch.bfloat16):
         target = worlds.family("llama", worlds.FEW, dtype)
         for sampling in (PLAIN, WARPED):
-            pairs = _reported_laws(subject, target, sampling, min(sizes.draws, 400))
-            if not pairs:
-                raise NotApplicable("drafts are point masses: no law is reported or needed")
+            pairs = _reported_laws(subject, target, sampling, tokens)
             nodes += len(pairs)
             scores.append(largest_score(pairs))
             off = max(abs(float(probs.sum()) - 1) for _, probs in pairs)
@@ -99,16 +102,14 @@ def _reported_laws(subject: Subject, target: object, sampling: SamplingParams, t
 
 def temperatures(subject: Subject, sizes: Sizes) -> Measured:
     """C11."""
-    target, almost, seeds = worlds.table(), 0, 3
+    target, almost, seeds = worlds.small_table(subject.given_n), 0, 3
     method = subject.build(target, 3)
     greedy = method.decode([0, 1], GREEDY, sizes.tokens).tokens
     for seed in range(seeds):
         cold = method.decode([0, 1], SamplingParams(temperature=1e-6, seed=seed), sizes.tokens).tokens
         almost += cold == greedy
-    outputs = {
-        tuple(subject.build(worlds.table(sharpness=0.0), 3).decode([0, 1], _seeded(seed), 9).tokens)
-        for seed in range(6)
-    }
+    flat = subject.build(worlds.small_table(subject.given_n, sharpness=0.0), 3)
+    outputs = {tuple(flat.decode([0, 1], _seeded(seed), 9).tokens) for seed in range(6)}
     fault = None
     if almost < seeds:
         fault = "T = 1e-6 does not give the tokens of T = 0"
@@ -120,8 +121,9 @@ def temperatures(subject: Subject, sizes: Sizes) -> Measured:
 
 def seeds(subject: Subject, sizes: Sizes) -> Measured:
     """C12."""
-    found = gates.repeats(subject.build(worlds.table(sharpness=0.0), 3), [0, 1], 9, seeds=16)
-    return Measured("16 seeds decoded twice, 9 tokens each", "the same ids", found.fault)
+    flat = worlds.small_table(subject.given_n, sharpness=0.0)
+    found = gates.repeats(subject.build(flat, 3), [0, 1], 9, SEEDS)
+    return Measured(f"{SEEDS} seeds decoded twice, 9 tokens each", "the same ids", found.fault)
 
 
 def _seeded(seed: int) -> SamplingParams:
@@ -147,14 +149,14 @@ def warping(subject: Subject, sizes: Sizes) -> Measured:
     token may come out that plain decoding's mask forbids."""
     rejected = forbidden = outputs = tested = 0
     for dtype in (torch.float32, torch.bfloat16):
-        target = TableTarget(tied_table(), worlds.LAYERS, logits_dtype=dtype)
+        target = TableTarget(tied_table(), max(3, subject.given_n or 0), logits_dtype=dtype)
         for sampling in TIED:
-            tokens = subject.build(target, 3).decode([0, 1, 2], sampling, 60).tokens
+            tokens = subject.build(target, 3).decode([0, 1, 2], sampling, 24).tokens
             counts = block_counts([tokens], target.table)
             forbidden += fit(counts, joint_law(target.table, sampling, dtype)).p_value == 0
             outputs += 1
             if subject.width == 1 and (truthful := _truthful(subject, target)) is not None:
-                steps = truthful.decode([0, 1, 2], sampling, 60).steps
+                steps = truthful.decode([0, 1, 2], sampling, 24).steps
                 rejected += sum(step.depth > step.accepted for step in steps)
                 tested += sum(step.accepted for step in steps)
     drafts = f", {rejected} of {tested} drafts from the target's own logits rejected" if tested else ""

@@ -20,6 +20,7 @@ from harness.checking.outcome import Measured, NotApplicable
 from harness.checking.small_world import BOS, TEMPLATE, make_tokenizer, save_prompts, save_target
 from harness.records import BASELINE, RECORDS, Record, StepArrays, read_baseline, read_file, read_records
 from harness.run import main as run
+from methods.target.quiet import no_progress_bars
 
 TOKENS = 8
 
@@ -29,7 +30,9 @@ def _world() -> Iterator[tuple[Path, list[str]]]:
     """A folder with a target and two dialogues, and the arguments of a run on them."""
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        target, data = save_target(folder / "target"), save_prompts(folder / "data", "hello", "good day")
+        with no_progress_bars():
+            target = save_target(folder / "target")
+        data = save_prompts(folder / "data", "hello", "good day")
         arguments = ["--target", str(target), "--data-dir", str(data), "--benchmark", "mt_bench"]
         arguments += ["--method", "ngram", "--turns", "all", "--max-new-tokens", str(TOKENS), "--warmup", "0"]
         yield folder, arguments
@@ -118,8 +121,11 @@ def resume() -> Measured:
             ends = [sum(map(len, lines[:count])) for count in range(len(lines))]
             for size in sorted({*ends, *(end + 40 for end in ends), length - 1}):
                 copy = Path(shutil.copytree(whole, folder / f"{stem}-{size}"))
-                with (copy / f"{stem}.jsonl").open("r+b") as file:
-                    file.truncate(size)
+                _cut(copy / f"{stem}.jsonl", size)
+                if stem == BASELINE:  # AR is stored first: no method record outlives its own
+                    others = (copy / f"{RECORDS}.jsonl").read_bytes().splitlines(keepends=True)
+                    kept = (copy / f"{BASELINE}.jsonl").read_bytes().count(b"\n")
+                    _cut(copy / f"{RECORDS}.jsonl", sum(map(len, others[:kept])))
                 code, errors = _run(arguments, copy)
                 found = [_content(read_file(copy / f"{name}.jsonl")) for name in (RECORDS, BASELINE)]
                 cuts += 1
@@ -128,6 +134,11 @@ def resume() -> Measured:
                     return Measured(f"{cuts} cuts", "the same records", fault)
                 shutil.rmtree(copy)
     return Measured(f"{cuts} cuts between and within lines, 0 differ", "each key once, the same content")
+
+
+def _cut(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
 
 
 def _content(records: list[Record]) -> dict[Any, Any]:

@@ -25,7 +25,7 @@ class Sizes:
 
 SIZES = {
     "smallest": Sizes(prompts=1, tokens=16, draws=300, families=("hybrid",), stages=(3,)),
-    "quick": Sizes(prompts=2, tokens=24, draws=400),
+    "quick": Sizes(prompts=1, tokens=24, draws=400, stages=(2, 8)),
     "full": Sizes(prompts=20, tokens=64, draws=200_000),
 }
 

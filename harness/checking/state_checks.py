@@ -95,7 +95,8 @@ def _judged(reports: list[tuple[Target, StateReport]]) -> Measured:
 def drafters(subject: Subject, sizes: Sizes) -> Measured:
     """C5."""
     decoded = max(sizes.tokens, 24)
-    figures, fault = [], None
+    figures: list[str] = []
+    fault = None
     for target in (worlds.table(), worlds.family("hybrid")):
         prompt = worlds.prompt(4, target.vocab_size, seed=21)
         output = worlds.reference(target).decode(prompt, GREEDY, decoded + 1).tokens
@@ -103,6 +104,7 @@ def drafters(subject: Subject, sizes: Sizes) -> Measured:
             for n in subject.stages(sizes.stages[:2]):
                 method = subject.scriptable(target, n)
                 script_output(method, output, right, DEPTH)
+                shown = name if n is None else f"{name} at n = {n}"
                 result = method.decode(prompt, GREEDY, decoded + 1)
                 expected = _steps_by_hand(method, right, decoded + 1)
                 if result.tokens != output:
@@ -112,7 +114,7 @@ def drafters(subject: Subject, sizes: Sizes) -> Measured:
                 if fault is not None:
                     return Measured("", "by hand", fault)
                 if target.name == "table":
-                    figures.append(f"{name} {len(result.steps)}")
+                    figures.append(f"{shown} {len(result.steps)}")
     return Measured(f"steps for {decoded} tokens: {', '.join(figures)}", "exactly as computed by hand", fault)
 
 
@@ -191,11 +193,11 @@ def better_drafters(subject: Subject, sizes: Sizes) -> Measured:
     """C27: steps fall as the drafter is right more often; and width changes the trace."""
     from methods.checking.scripted import sometimes
 
-    target, prompt, decoded = worlds.table(), [0, 1, 2], 120
+    target, prompt, decoded = worlds.small_table(subject.given_n), [0, 1, 2], 80
     output = worlds.reference(target).decode(prompt, GREEDY, decoded + 1).tokens
     steps = []
     for right in (sometimes(0.2), sometimes(0.6), sometimes(0.9)):
-        method = subject.scriptable(target, 4)
+        method = subject.scriptable(target, 3)
         script_output(method, output, right, DEPTH)
         steps.append(len(method.decode(prompt, GREEDY, decoded + 1).steps))
     fault = None if steps[0] > steps[1] > steps[2] else "a drafter that is right more often is no faster"
@@ -203,7 +205,7 @@ def better_drafters(subject: Subject, sizes: Sizes) -> Measured:
     if subject.has("width"):
         changes = {} if not subject.has("proposal") else {"proposal": "point-mass"}
         one, four = (
-            facts(subject.build(target, 4, width=width, **changes).decode(prompt, GREEDY, decoded + 1))
+            facts(subject.build(target, 3, width=width, **changes).decode(prompt, GREEDY, decoded + 1))
             for width in (1, 4)
         )
         if one[0] != four[0] or one[1] == four[1]:

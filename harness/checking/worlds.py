@@ -33,6 +33,11 @@ def table(
     return TableTarget(law, layers, logits_dtype=dtype)
 
 
+def small_table(n: int | None = None, sharpness: float = 1.5) -> TableTarget:
+    """A table of three layers, or as many as ``n`` stages need: for checks that decode much."""
+    return table(sharpness=sharpness, layers=max(3, n or 0))
+
+
 @functools.cache
 def family(name: str, vocab: int = 64, dtype: torch.dtype = torch.float32) -> Target:
     return tiny_target(name, LAYERS, vocab, dtype=dtype, sharpness=1.0 if vocab > FEW else 2.0)

@@ -88,4 +88,4 @@ def eagle3_difference(task: Eagle3Task, seen: Observed, steps: int) -> tuple[flo
 
 
 def _largest(difference: Tensor) -> float:
-    return float(difference.abs().max())
+    return float(difference.detach().abs().max())
