@@ -125,7 +125,6 @@ def builtin() -> list[Subject]:
 def _real(args: argparse.Namespace, subjects: Iterable[Subject]) -> Iterator[Outcome]:
     if not args.real:
         return iter(())
-    world = real_checks.load(args.preset or DEFAULT_PRESET, args.dtype, args.prompts or REAL_PROMPTS, args.data_dir)
+    preset, prompts = args.preset or DEFAULT_PRESET, args.prompts or REAL_PROMPTS
+    world = real_checks.load(preset, args.dtype, prompts, args.data_dir)
     return (real_checks.identity(subject, world, args.checkpoint) for subject in subjects)
-
-

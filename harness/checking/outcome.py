@@ -18,7 +18,7 @@ class Measured:
     fault: str | None = None
 
 
-class NotApplicable(Exception):  # noqa: N818 - a finding, not an error
+class NotApplicable(Exception):
     """A check does not apply; the message says why."""
 
 

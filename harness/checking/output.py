@@ -33,7 +33,9 @@ def report(
     lines = [f"\n{seconds:.0f} s"]
     several = len({outcome.subject for outcome in outcomes}) > 1
     for check in checks if several else ():
-        lines.append(f"  {check.id:4} {_verdict([o for o in outcomes if o.check == check.id]):36} {check.title}")
+        lines.append(
+            f"  {check.id:4} {_verdict([o for o in outcomes if o.check == check.id]):36} {check.title}"
+        )
     counts = {
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("passed", "failed", "not applicable")

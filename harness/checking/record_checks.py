@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-
 import io
 import shutil
 import subprocess
@@ -169,7 +168,9 @@ def one_configuration() -> Measured:
                 given = [value if part == str(TOKENS) else part for part in arguments]
             code, errors = _run(given, folder / "run")
             if code != 2 or _files(folder / "run") != before:
-                fault = f"{flag} {value}: exit code {code}, files {'kept' if code == 2 else 'touched'} {errors}"
+                fault = (
+                    f"{flag} {value}: exit code {code}, files {'kept' if code == 2 else 'touched'} {errors}"
+                )
                 return Measured("", "refused", fault)
     return Measured(f"{len(changes)} changed fields refused, files untouched", "refused")
 
@@ -197,5 +198,3 @@ def tables(results: Path = Path("results")) -> Measured:
             if done.returncode != 0 or rebuilt.read_text() != path.read_text():
                 return Measured("", "no diff", f"{path} is not what its records give {done.stderr}")
     return Measured(f"{len(kept)} tables rebuilt, no diff", "no diff")
-
-

@@ -24,7 +24,7 @@ class Sizes:
 
 
 SIZES = {
-    "smallest": Sizes(prompts=1, tokens=16, draws=300, families=("hybrid",), stages=(3,)),
+    "smallest": Sizes(prompts=1, tokens=16, draws=150, families=("hybrid",), stages=(3,)),
     "quick": Sizes(prompts=1, tokens=24, draws=400, stages=(2, 8)),
     "full": Sizes(prompts=20, tokens=64, draws=200_000),
 }

@@ -8,7 +8,6 @@ from harness.checking import worlds
 from harness.checking.outcome import Measured, NotApplicable
 from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
-from methods.checking import gates
 from methods.checking.gates import GREEDY
 from methods.checking.round_states import watch_rounds
 from methods.checking.scripted import Right, always, never
@@ -151,7 +150,9 @@ def tree_of_width_one(subject: Subject, sizes: Sizes) -> Measured:
                     tree = method.decode(prompt, sampling, sizes.tokens)
             compared += len(chain.tokens)
             if facts(chain) != facts(tree):
-                return Measured(f"{compared} tokens", "same ids and trace", f"{target.name}: tree and chain differ")
+                return Measured(
+                    f"{compared} tokens", "same ids and trace", f"{target.name}: tree and chain differ"
+                )
     return Measured(f"{compared} tokens, same ids and trace", "same ids and trace")
 
 

@@ -109,10 +109,22 @@ def repeats(method: DecodingMethod, prompt: Sequence[int], max_new_tokens: int, 
             first, second = (method.decode(prompt, sampling, max_new_tokens).tokens for _ in range(2))
             outputs.append(first)
             yield None if first == second else f"seed {seed}: {first} and then {second}"
-        for place, tokens in enumerate(zip(*outputs, strict=True)):
-            yield None if len(set(tokens)) > 1 else f"all {seeds} seeds give {tokens[0]} at token {place}"
+        yield from _constant_places(outputs)
 
     return _finding("repeats", faults())
+
+
+def varies(method: DecodingMethod, prompt: Sequence[int], max_new_tokens: int, seeds: int) -> Finding:
+    """The second half of C11 alone: at no place do all seeds give the same token."""
+    sampled = (SamplingParams(temperature=1.0, seed=seed) for seed in range(seeds))
+    outputs = [method.decode(prompt, sampling, max_new_tokens).tokens for sampling in sampled]
+    return _finding("varies", _constant_places(outputs))
+
+
+def _constant_places(outputs: Sequence[Sequence[int]]) -> Iterator[str | None]:
+    for place, tokens in enumerate(zip(*outputs, strict=True)):
+        constant = len(set(tokens)) == 1
+        yield f"all {len(outputs)} seeds give {tokens[0]} at token {place}" if constant else None
 
 
 def law(

@@ -41,5 +41,7 @@ class Uncached(DecodingMethod):
 
     def _logits(self, ids: list[int]) -> Tensor:
         if hasattr(self.target, "hf"):
-            return self.target.hf(torch.tensor([ids], device=self.target.device), use_cache=False).logits[0, -1]
+            return self.target.hf(torch.tensor([ids], device=self.target.device), use_cache=False).logits[
+                0, -1
+            ]
         return self.target.logits(self.target.forward(ids, self.target.new_state()).hidden)[0, -1]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-
 from harness import journal
 from harness.benchmarks import hub
 from harness.checking.small_world import CONTEXT, save_prompts, save_target

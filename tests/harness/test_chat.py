@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from harness import chat
 from harness.checking.small_world import BOS, TEMPLATE, make_tokenizer
 from methods.errors import UsageError
