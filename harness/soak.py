@@ -22,11 +22,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    p = _Parser(
-        prog="python -m harness.soak",
-        description="Decode random cases against plain decoding.",
-        allow_abbrev=False,
-    )
+    description = "Decode random cases with every method and compare with plain decoding."
+    p = _Parser(prog="python -m harness.soak", description=description, allow_abbrev=False)
     p.add_argument("--minutes", metavar="M", type=float, default=10.0, help="how long; 10")
     p.add_argument("--seed", metavar="S", type=int, default=0, help="of the cases; 0")
     p.add_argument("--case", metavar="SEED:INDEX", help="run one case again and show it")

@@ -124,9 +124,10 @@ def _options(rng: random.Random, method: str) -> dict[str, Any]:
 def _uneven(rng: random.Random, n: int) -> list[int]:
     layers = split_layers(worlds.LAYERS, n)
     for _ in range(n):
-        one, other = rng.randrange(n), rng.randrange(n)
-        if layers[one] > 1:
-            layers[one], layers[other] = layers[one] - 1, layers[other] + 1
+        smaller, larger = rng.randrange(n), rng.randrange(n)
+        if layers[smaller] > 1:
+            layers[smaller] -= 1
+            layers[larger] += 1
     return layers
 
 
@@ -159,11 +160,11 @@ def _run(case: Case, totals: Totals) -> str | None:
 
 def _method(case: Case, target: Target, reference: DecodingMethod) -> DecodingMethod:
     method = registry.create(case.method, target, dict(case.options))
-    if case.right is not None and isinstance(method, (RoundMethod, PipelineMethod)):
-        # Scripted drafts are no draws of a law: with a sampled rule they would have to be.
-        if case.sampling.greedy or _point_mass(case):
-            output = reference.decode(case.prompt, case.sampling, case.cap).tokens
-            script_output(method, output, sometimes(case.right, seed=case.sampling.seed), m=5)
+    assert isinstance(method, (RoundMethod, PipelineMethod))
+    # Scripted drafts are no draws of a law: with a sampled rule they would have to be.
+    if case.right is not None and (case.sampling.greedy or _point_mass(case)):
+        output = reference.decode(case.prompt, case.sampling, case.cap).tokens
+        script_output(method, output, sometimes(case.right, seed=case.sampling.seed), m=5)
     return method
 
 

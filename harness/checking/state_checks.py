@@ -226,18 +226,16 @@ def runtimes(subject: Subject, sizes: Sizes) -> Measured:
     if not isinstance(lockstep, PipelineMethod):
         raise NotApplicable("no pipeline: one runtime only")
     layout = str(subject.options.get("layout", "n+1"))
+    # They end with this process; the next subject finds them running.
     ranks = Ranks.of(Layout.named(layout, n))
+    distributed = subject.build(target, n, runtime="distributed", layout=layout)
     compared = 0
-    try:
-        distributed = subject.build(target, n, runtime="distributed", layout=layout)
-        for sampling in (GREEDY, SamplingParams(temperature=1.0, seed=11)):
-            for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
-                expected = lockstep.decode(prompt, sampling, 12)
-                found = distributed.decode(prompt, sampling, 12)
-                compared += len(expected.steps)
-                if facts(found) != facts(expected):
-                    fault = f"prompt {prompt}, T = {sampling.temperature:g}: ids or trace differ"
-                    return Measured(f"{compared} cycles", "same ids and trace", fault)
-    finally:
-        ranks.close()
+    for sampling in (GREEDY, SamplingParams(temperature=1.0, seed=11)):
+        for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
+            expected = lockstep.decode(prompt, sampling, 12)
+            found = distributed.decode(prompt, sampling, 12)
+            compared += len(expected.steps)
+            if facts(found) != facts(expected):
+                fault = f"prompt {prompt}, T = {sampling.temperature:g}: ids or trace differ"
+                return Measured(f"{compared} cycles", "same ids and trace", fault)
     return Measured(f"{ranks.world} processes, {compared} cycles, 0 differ", "same ids and trace")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -32,7 +33,7 @@ class EnumerationError(RuntimeError):
 def check_randomness(run: Callable[[int], Hashable]) -> None:
     """Raise ``EnumerationError`` if ``run(seed)`` draws anything outside ``Draws``: with all of its
     choices fixed, the result must not depend on the seed."""
-    if len({_run_with(_Chance([]), lambda seed=seed: run(seed)) for seed in SEEDS}) > 1:
+    if len({_run_with(_Chance([]), partial(run, seed)) for seed in SEEDS}) > 1:
         raise EnumerationError("random numbers are drawn outside methods.sampling.Draws")
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from methods.interface import SamplingParams
 from methods.pipeline.lockstep import Lockstep
+from methods.pipeline.tree import Node
 from methods.rounds import DraftSession, RoundMethod
 from methods.sampling import Draws
 from methods.verification import Draft, DraftLaw
@@ -21,7 +22,7 @@ Reported = list[tuple[int, Tensor]]
 def pipeline_laws(run: Lockstep, prompt_ids: Sequence[int], tokens: int) -> Reported:
     """Of every node of a run, those thrown away included; empty for point-mass proposals."""
     pipeline = run.begin(prompt_ids, tokens, ())
-    nodes = {}
+    nodes: dict[int, Node] = {}
     while not pipeline.finished:
         run.cycle(pipeline)
         nodes |= {node.id: node for level in pipeline.in_flight for node in level if node.record is not None}
