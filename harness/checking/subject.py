@@ -30,9 +30,10 @@ class Subject:
         """
         given = dict(options or {})
         known = registry.option_names(method)
+        registry.check_options(method, given)
         if "untrained" in known and not given.keys() & {"untrained", "checkpoint"}:
             given["untrained"] = True
-        registry.get(method).Options(**{k: v for k, v in given.items() if k in known})
+        registry.get(method).Options(**given)  # refuses what it can before anything is built
         shown = " ".join(f"{key}={value}" for key, value in given.items() if key != "untrained")
         return cls(label or f"{method} {shown}".strip(), method, given)
 

@@ -98,14 +98,16 @@ def outside(tmp_path, monkeypatch):
     return write
 
 
+DRAWN = "target_token(logits, sampling, draws, len(tokens))"
+STOPPED = "stopped = tokens[-1] in stop_ids"
 PLANTED = {
-    "C1": ("token_of_the_input", "tokens.append(target_token(logits", "tokens.append(1 if len(tokens) == 5 else target_token(logits"),
+    "C1": ("fifth_token_made_up", DRAWN, f"1 if len(tokens) == 5 else {DRAWN}"),
     "C6": ("bonus_counted_twice", "emitted=1", "emitted=2"),
-    "C7": ("past_the_stop_id", "stopped = tokens[-1] in stop_ids", "stopped = len(tokens) > 9 and tokens[-1] in stop_ids"),
+    "C7": ("past_the_stop_id", STOPPED, f"{STOPPED} and len(tokens) > 6"),
     "C8": ("one_too_many", "len(tokens) < max_new_tokens", "len(tokens) <= max_new_tokens"),
-    "C11": ("silently_greedy", "target_token(logits, sampling, draws, len(tokens))", "int(logits.argmax())"),
+    "C11": ("silently_greedy", DRAWN, "int(logits.argmax())"),
     "C12": ("unseeded", "Draws(sampling.seed)", "Draws(int(perf_counter() * 1e9))"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("check", PLANTED)
@@ -126,18 +128,15 @@ def test_a_method_from_outside_without_a_fault_passes(capsys, outside):
 
 
 def test_a_method_that_raises_fails_its_checks(capsys, outside):
-    module = outside(
-        "raising",
-        ('raise UsageError("the prompt is empty")', "pass"),
-        ("start = first", "1 / 0; start = first"),
-    )
+    module = outside("raising", ("start = first", "1 / 0; start = first"))
     code, result, _ = run(capsys, "--plugin", module, "--method", module, "--only", "C1")
     assert code == 1
     assert result["checks"][0]["reason"] == "ZeroDivisionError: division by zero"
 
 
 def test_a_divergence_shows_tokens_logits_gap_and_what_was_in_flight(capsys, outside):
-    module = outside("diverging", ("tokens.append(target_token(logits", "tokens.append(63 if len(tokens) == 5 and logits.numel() == 64 else target_token(logits"))  # fmt: skip
+    wrong = f"63 if len(tokens) == 5 and logits.numel() == 64 else {DRAWN}"
+    module = outside("diverging", (DRAWN, wrong))
     _, result, _ = run(capsys, "--plugin", module, "--method", module, "--only", "C1,C2")
     for one in result["checks"]:
         assert one["status"] == "failed"
@@ -150,10 +149,12 @@ RECIPE = """
 import pytest
 from harness.checking import checks_for
 
-@pytest.mark.parametrize("check", checks_for("plain", plugin="plain_method", size="smallest", only=["C1", "C3"]), ids=str)
+CASES = checks_for("plain", plugin="plain_method", size="smallest", only=["C1", "C3"])
+
+@pytest.mark.parametrize("check", CASES, ids=str)
 def test_losslessness(check):
     check()
-"""  # fmt: skip
+"""
 
 
 def test_the_recipe_for_another_projects_tests(tmp_path):
