@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from harness.checking import worlds
@@ -121,12 +119,6 @@ def seeds(subject: Subject, sizes: Sizes) -> Measured:
     return Measured(f"{SEEDS} seeds decoded twice, 9 tokens each", "the same ids", found.fault)
 
 
-def tied_table(vocab: int = 5, period: int = 3) -> LawTable:
-    """Logits in steps of a half: most top-k and top-p boundaries fall between equal tokens."""
-    table = LawTable.random(vocab, period, seed=3, sharpness=1.0)
-    return dataclasses.replace(table, logits=(table.logits * 2).round() / 2)
-
-
 TIED = (
     SamplingParams(1.0, top_k=2),
     SamplingParams(1.0, top_p=0.6),
@@ -140,7 +132,7 @@ def warping(subject: Subject, sizes: Sizes) -> Measured:
     token may come out that plain decoding's mask forbids."""
     rejected = forbidden = outputs = tested = 0
     for dtype in (torch.float32, torch.bfloat16):
-        target = TableTarget(tied_table(), max(3, subject.given_n or 0), logits_dtype=dtype)
+        target = TableTarget(LawTable.tied(5), max(3, subject.given_n or 0), logits_dtype=dtype)
         for sampling in TIED:
             tokens = subject.build(target, 3).decode([0, 1, 2], sampling, 24).tokens
             counts = block_counts([tokens], target.table)

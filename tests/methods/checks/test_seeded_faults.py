@@ -34,16 +34,16 @@ from test_pipeline_laws import (
     PLAIN,
     WARPED,
     law_pipeline,
-    reported_law_scores,
+    reported_laws,
     small_target,
-    tied_table,
     truthful_pipeline,
 )
 
 from methods import verification
 from methods.checking import gates
+from methods.checking.reported import largest_score
 from methods.checking.states import watch_states
-from methods.checking.table_target import TableTarget
+from methods.checking.table_target import LawTable, TableTarget
 from methods.drafting.session import RowSession
 from methods.pipeline import decisions
 from methods.pipeline.controller import PipelineController
@@ -81,11 +81,11 @@ def sampled_law() -> bool:
 
 
 def reported_law() -> bool:
-    return float(reported_law_scores(law_pipeline(table_target(), "sampled", 1), PLAIN, 300).abs().max()) < 4
+    return largest_score(reported_laws(law_pipeline(table_target(), "sampled", 1), PLAIN, 300)) < 4
 
 
 def one_warping() -> bool:
-    target = TableTarget(tied_table(), 3)
+    target = TableTarget(LawTable.tied(5), 3)
     result = truthful_pipeline(target, target.table.logits).decode([0, 1, 2], WARPED, 100)
     return all(step.accepted for step in result.steps if step.emitted)
 
