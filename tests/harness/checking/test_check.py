@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -145,23 +147,16 @@ def test_a_divergence_shows_tokens_logits_gap_and_what_was_in_flight(capsys, out
     assert "1 mismatches" in result["checks"][1]["figure"]
 
 
-RECIPE = """
-import pytest
-from harness.checking import checks_for
-
-CASES = checks_for("plain", plugin="plain_method", size="smallest", only=["C1", "C3"])
-
-@pytest.mark.parametrize("check", CASES, ids=str)
-def test_losslessness(check):
-    check()
-"""
-
-
-def test_the_recipe_for_another_projects_tests(tmp_path):
-    (tmp_path / "test_plain.py").write_text(RECIPE)
+def test_the_readme_recipe_for_another_projects_tests(tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    (recipe,) = [block for block in blocks if "checks_for" in block]
+    asked = 'plugin="plain_method"'
+    assert asked in recipe
+    few = recipe.replace(asked, f'{asked}, size="smallest", only=["C1", "C3"]')
+    (tmp_path / "test_plain.py").write_text(few)
     (tmp_path / "plain_method.py").write_text(EXAMPLE.read_text())
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(tmp_path)]
-    path = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    path = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=path, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 passed, 1 skipped" in done.stdout
