@@ -3,6 +3,7 @@
 PYTHON  ?= python3
 PRESET  ?= smollm2-135m
 SIZE    ?= quick
+WORKERS ?= 2
 MINUTES ?= 10
 SEED    ?= 0
 
@@ -10,7 +11,7 @@ BIN   := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-all lint types bench lossless soak tables clean
+.PHONY: help setup test lint types bench lossless soak tables clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z%0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +23,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	@touch $@
 
-test: $(READY)  ## run the tests; those on the real default target and on many processes are in test-all
-	$(BIN)/python -m pytest -m "not slow"
-
-test-all: $(READY)  ## run every test, the slow ones included
-	$(BIN)/python -m pytest
+# A file's tests share models that are built once, so a file stays with one worker.
+test: $(READY)  ## run every test, the files shared by WORKERS processes of one thread each
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(READY)  ## ruff: rules and format
 	$(BIN)/ruff check .

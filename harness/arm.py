@@ -15,6 +15,7 @@ from methods.interface import DecodeResult, DecodingMethod
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt
+    from harness.cycle_log import CycleLog
 
 
 class TraceError(RuntimeError):
@@ -40,12 +41,14 @@ class Unit:
 
 @dataclass(frozen=True)
 class Arm:
-    """A method, the width it is recorded under and the journal it writes to."""
+    """A method, the width it is recorded under and the journal it writes to; the ``log`` of a method
+    with a process per stage, if its cycles are to be kept."""
 
     plan: Plan
     method: DecodingMethod
     width: int
     journal: Journal
+    log: CycleLog | None = None
 
     def key(self, unit: Unit, turn: int | None = None) -> Key:
         prompt = unit.prompt
@@ -86,6 +89,7 @@ class Arm:
                 self.plan.stop_ids,
             )
             check_trace(result)
+            self._log(unit, result)
             text = self.plan.target.tokenizer.decode(result.tokens, skip_special_tokens=True)
             score = self.plan.score(unit.prompt, text)
         except Exception as error:
@@ -102,6 +106,11 @@ class Arm:
             score=score,
             phases=phase_totals(result),
         )
+
+    def _log(self, unit: Unit, result: DecodeResult) -> None:
+        if self.log is not None:
+            ranks = self.method.distributed  # type: ignore[attr-defined]
+            self.log.append(self.key(unit), ranks.job.layout, result.steps, ranks.reports)
 
     def blank(self, unit: Unit) -> Record:
         benchmark, prompt_id, turn, temperature, width, repeat = self.key(unit)

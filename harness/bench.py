@@ -44,9 +44,7 @@ def execute(options: argparse.Namespace) -> None:
 def table(result: Result) -> str:
     """Milliseconds per unit by arm, then the ratios: medians with the range of the repeats."""
     arms = [[arm, *_spread([1e3 * s for s in times], 2), ""] for arm, times in result.seconds.items()]
-    ratios = [
-        [r.name, *_spread(result.values(r), 3), "" if r.aim is None else f">= {r.aim}"] for r in result.ratios
-    ]
+    ratios = [[r.name, *_spread(result.values(r), 3), r.wished] for r in result.ratios]
     headers = [f"{result.subject}, {result.case}", f"ms per {result.unit}", "range", "aim"]
     return tabulate([*arms, *ratios], headers=headers, disable_numparse=True)
 

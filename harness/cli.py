@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
 from harness.options import parse_pairs
+from harness.records import Mode
 from methods.errors import UsageError
 
+MODES: tuple[Mode, ...] = ("decode", "replay")
 BENCHMARKS = ("mt_bench", "gsm8k", "humaneval")
 DEFAULT_PRESET = "smollm2-135m"
 Turns = Literal["first", "all"]
-Mode = Literal["decode", "replay"]
 Dtype = Literal["float32", "bfloat16"]
 
 METHOD_FLAGS = (
@@ -37,7 +38,8 @@ class RunRequest:
     """What to run, as asked for; None means "the preset's" or "all there are".
 
     ``options`` are the method options that were given, still as text; ``widths`` those of
-    ``--width``, one set of records each.
+    ``--width``, one set of records each. ``emulate`` names the profile of devices on which the run's
+    traces are repeated.
     """
 
     method: str
@@ -63,6 +65,8 @@ class RunRequest:
     baseline: bool
     template: str | None
     plugins: tuple[str, ...]
+    emulate: str | None = None
+    timings: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
@@ -82,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--method", metavar="NAME", default="autoregressive", help="decoding method")
     what.add_argument(
         "--mode",
-        choices=get_args(Mode),
+        choices=MODES,
         default="decode",
         help="decode measures; replay computes the trace from AR's output, without times",
     )
@@ -139,6 +143,12 @@ def _run_flags(group: Any) -> None:
     group.add_argument("--results", metavar="DIR", type=Path, help="the run's directory; named by default")
     group.add_argument("--execute-code", action="store_true", help="run generated programs to score them")
     group.add_argument(
+        "--emulate", metavar="PROFILE", help="repeat the traces with a process per device and timed waits"
+    )
+    group.add_argument(
+        "--timings", action="store_true", help="of a process per stage: where every cycle's time went"
+    )
+    group.add_argument(
         "--no-baseline", action="store_true", help="leave AR out: no speedup, no lossless check"
     )
 
@@ -177,6 +187,8 @@ def parse(argv: Sequence[str]) -> RunRequest:
         baseline=not args.no_baseline,
         template=args.template,
         plugins=tuple(args.plugin or ()),
+        emulate=args.emulate,
+        timings=args.timings,
     )
 
 

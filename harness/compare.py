@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from tabulate import tabulate
 
 from harness import metrics
-from harness.manifest import read_manifest
+from harness.manifest import check_same_time, read_manifest
 from harness.metrics import Estimate
 from harness.records import Record, read_baseline, read_records
 from harness.summary import worst
@@ -54,12 +54,13 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
     first run, how S and tok/s relate to the first's with 95 % intervals.
 
     Raises ``UsageError`` for runs that differ in a field of ``MUST_AGREE``, for one with several
-    widths (name one run per width), and for runs without a common prompt.
+    widths (name one run per width), for times of different kinds and for runs without a common prompt.
     """
     if len(runs) < 2:
         raise UsageError(f"at least two runs are needed to compare, got {len(runs)}")
     for run in runs[1:]:
         _check(runs[0], run)
+    check_same_time({run.name: run.config for run in runs})
     for run in runs:
         widths = sorted({record.width for record in run.records})
         if len(widths) > 1:

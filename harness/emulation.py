@@ -24,6 +24,7 @@ class Emulated:
     """``steady``: steady-state cycles on stage 1, None if there was none. ``cpu_s``: processor time
     of all ranks per cycle, which must fit into the machine's cores for the rest to mean anything."""
 
+    layout: Layout
     result: DecodeResult
     reports: list[Report]
     steady: CycleTimes | None
@@ -63,6 +64,7 @@ def emulate(
         vocabulary=None,
         build=None,
         options=None,
+        tied_head=False,
         device="cpu",
         emulation=emulation,
     )
@@ -71,4 +73,4 @@ def emulate(
     result = reports[0].result
     assert result is not None
     cpu_s = sum(report.cpu_s for report in reports) / max(1, len(result.steps))
-    return Emulated(result, reports, cycle_times(steady(result.steps)), cpu_s)
+    return Emulated(layout, result, reports, cycle_times(steady(result.steps)), cpu_s)

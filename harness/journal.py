@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,15 +13,16 @@ from methods.errors import UsageError
 
 
 @contextmanager
-def exclusive(directory: Path) -> Iterator[None]:
+def exclusive(directory: Path, lock: str = ".lock") -> Iterator[None]:
     """Hold ``directory``, created if need be, for this process; a second one gets ``UsageError``.
+    Processes that share a run hold a ``lock`` file each.
 
     The kernel drops the lock with the process, so a killed run leaves nothing to clean up. The
     lock file itself stays: unlinking it would let two processes lock two files of one name.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(directory / lock, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise UsageError(f"results directory {directory} is not writable: {error.strerror}") from error
     try:
@@ -40,10 +41,11 @@ def exclusive(directory: Path) -> Iterator[None]:
 class Journal:
     """An append-only record file and the records it already holds.
 
+    Records of the files ``beside`` it count as held, too: other processes of the run wrote them.
     Opening cuts off a torn last line. The caller holds the directory (``exclusive``).
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, beside: Iterable[Path] = ()) -> None:
         self.path = path
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -51,7 +53,9 @@ class Journal:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
         try:
             self._cut_torn_line()
-            self._records: dict[Key, Record] = {record.key: record for record in latest(read_file(path))}
+            files = [*(other for other in beside if other != path), path]
+            known = latest(record for file in files for record in read_file(file))
+            self._records: dict[Key, Record] = {record.key: record for record in known}
         except BaseException:
             os.close(self._descriptor)
             raise

@@ -96,6 +96,25 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
     return manifest
 
 
+def time_of(config: Mapping[str, Any]) -> str:
+    """Whose time the seconds of a run's records are: "measured" (with how many processes at a time),
+    "replayed" (none), or "emulated" or "projected on" a profile."""
+    kinds = {"decode": "measured", "replay": "replayed", "emulate": "emulated", "project": "projected"}
+    kind = kinds[config.get("mode", "decode")]
+    if "profile" in config:
+        return f"{kind} on {config['profile']['name']}"
+    return f"{kind} with {config['processes']} processes at a time" if "processes" in config else kind
+
+
+def check_same_time(configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ``UsageError`` if runs whose times must not meet in one column do; replays have none."""
+    kinds = {name: time_of(config) for name, config in configs.items()}
+    timed = {name: kind for name, kind in kinds.items() if kind != "replayed"}
+    if len(set(timed.values())) > 1:
+        what = ", ".join(f"{name} is {kind}" for name, kind in timed.items())
+        raise UsageError(f"these runs' times cannot be shown side by side: {what}")
+
+
 def first_difference(stored: Any, given: Any, name: str = "") -> tuple[str, str, str] | None:
     """(dotted name, stored value, given value) of the first field that differs; None if equal."""
     if isinstance(stored, dict) and isinstance(given, dict):

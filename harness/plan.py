@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli import RunRequest
+from harness.drafters import preset_checkpoint
 from harness.manifest import FINGERPRINT_DIGITS, fingerprint
 from harness.options import default_of, typed
+from harness.profiles import load_profile
+from harness.sharding import ALONE, Shard
 from methods import registry
 from methods.errors import UsageError
 from methods.interface import DecodingMethod, SamplingParams
@@ -35,7 +38,7 @@ NO_WIDTH = 1
 class Plan:
     """A run, ready to start. ``methods`` maps each width to its method; ``baseline`` is the AR arm,
     None if it is switched off or AR is the method itself. ``config`` is what the fingerprint covers,
-    ``sources`` where the prompts came from."""
+    ``sources`` where the prompts came from, ``shard`` which of them this process decodes."""
 
     request: RunRequest
     target: Any
@@ -48,6 +51,7 @@ class Plan:
     config: dict[str, Any]
     sources: dict[str, Any]
     directory: Path
+    shard: Shard = ALONE
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:
         """Top-k and top-p apply to sampling only; greedy decoding has one law."""
@@ -75,7 +79,7 @@ class Plan:
         return score(prompt, text, self.request.execute_code)
 
 
-def make_plan(request: RunRequest) -> Plan:
+def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     """Check a request and load what it names, cheap things first.
 
     Raises ``UsageError`` for anything that cannot be used: unknown names, options the method does
@@ -83,8 +87,13 @@ def make_plan(request: RunRequest) -> Plan:
     """
     for module in request.plugins:
         registry.load_plugin(module)
+    if request.emulate is not None:
+        load_profile(request.emulate)
     preset = load_preset(request.preset) if request.preset is not None else None
     options = typed(request.method, _with_checkpoint(request, preset))
+    timed_ranks = options.get("runtime") == "distributed"
+    if request.timings and not (timed_ranks or request.emulate is not None):
+        raise UsageError("--timings needs a process per stage: --runtime distributed, or --emulate PROFILE")
     widths = _widths(request)
     for extra in widths.values():
         registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
@@ -108,6 +117,9 @@ def make_plan(request: RunRequest) -> Plan:
         "stop_ids": list(stop_ids),
         "template": chat_format,
         "benchmarks": {prompts.benchmark: _prompt_config(prompts) for prompts in sets},
+        # What is timed while others run beside it is another measurement than what runs alone.
+        **({"processes": shard.world} if measured and shard.world > 1 else {}),
+        **({"timings": True} if request.timings and timed_ranks else {}),
     }
     plan = Plan(
         request=request,
@@ -121,9 +133,17 @@ def make_plan(request: RunRequest) -> Plan:
         config=config,
         sources={prompts.benchmark: dataclasses.asdict(prompts.source) for prompts in sets},
         directory=request.results or RUNS / run_name(request, config),
+        shard=shard,
     )
     _check_context(plan)
     return plan
+
+
+def beside(plan: Plan, request: RunRequest) -> Plan:
+    """``plan`` under another ``request`` for the same records, in the directory that has their name."""
+    config = {name: value for name, value in plan.config.items() if name != "timings" or request.timings}
+    directory = plan.directory.parent / run_name(request, config)
+    return dataclasses.replace(plan, request=request, config=config, directory=directory)
 
 
 def reference_plan(plan: Plan) -> Plan:
@@ -154,10 +174,8 @@ def run_name(request: RunRequest, config: dict[str, Any]) -> str:
 
 def _with_checkpoint(request: RunRequest, preset: Preset | None) -> dict[str, str]:
     """The options given, and the preset's drafter where none is named."""
-    default = preset.checkpoints.get(request.method) if preset else None
-    if default is None or {"checkpoint", "untrained"} & request.options.keys():
-        return request.options
-    return request.options | {"checkpoint": default}
+    default = preset_checkpoint(preset, request.method, request.options) if preset else None
+    return request.options if default is None else request.options | {"checkpoint": default}
 
 
 def _target(request: RunRequest, preset: Preset | None) -> tuple[Any, str]:

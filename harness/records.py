@@ -18,8 +18,9 @@ of half precision; ``mismatch``: differs otherwise; ``sampled``: temperature > 0
 about a law and not about ids; ``replayed``: nothing was decoded, the trace was computed along AR's
 output; ``unchecked``: nothing to compare with."""
 
-Mode = Literal["decode", "replay"]
-"""``decode``: the method ran and was timed; ``replay``: see ``harness.replay``, no times."""
+Mode = Literal["decode", "replay", "emulate", "project"]
+"""``decode``: the method ran and was timed; ``replay``: see ``harness.replay``, no times; ``emulate``
+and ``project``: the trace of a recorded run on devices of a profile, see ``harness.device_runs``."""
 
 Key = tuple[str, str, int, float, int, int]
 """(benchmark, prompt_id, turn, temperature, width, repeat): what makes a record unique in its file."""
@@ -70,9 +71,9 @@ class Record:
     ``num_layers`` are the target's decoder layers, the L of every speedup formula; ``stages`` is
     the number of pipeline stages, 1 without a pipeline.
 
-    In ``mode`` "replay" the seconds are None. A replay of drawn proposals has the ``expected``
-    totals of the step columns, which every figure uses, and ``acceptance`` by position; its
-    ``steps`` are then one draw.
+    In ``mode`` "replay" the seconds are None, in "emulate" and "project" those of other devices. A
+    replay of drawn proposals has the ``expected`` totals of the step columns, which every figure
+    uses, and ``acceptance`` by position; its ``steps`` are then one draw.
     """
 
     benchmark: str

@@ -16,13 +16,12 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
-from harness import manifest
+from harness import run_directory
 from harness.arm import Arm, Unit, check_trace, describe
-from harness.journal import Journal, exclusive
 from harness.manifest import fingerprint
 from harness.plan import REPLAY_BATCH, Plan, reference_plan
 from harness.records import RECORDS, Record, StepArrays
-from harness.runner import Outcome, units
+from harness.runner import Outcome, in_order, units
 from methods.errors import UsageError
 from methods.interface import DecodeResult, Step
 
@@ -46,8 +45,7 @@ def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
         for plan in plans:
             own[id(plan)] = own[id(plan)] or _open(stack, plan, argv)
         _replay(ar, outputs, [arm for arms in own.values() for arm in arms if arm is not ar])
-        order = [ar.key(unit) for unit in units(reference)]
-        return [Outcome(_ordered(own[id(plan)][0].journal, order), []) for plan in plans]
+        return [Outcome(_collected(plan, own[id(plan)][0]), []) for plan in plans]
 
 
 def _check(plan: Plan) -> None:
@@ -62,21 +60,13 @@ def _check(plan: Plan) -> None:
 
 def _open(stack: ExitStack, plan: Plan, argv: Sequence[str]) -> list[Arm]:
     """The arms of a plan, its directory held until ``stack`` closes."""
-    stack.enter_context(exclusive(plan.directory))
-    start = manifest.invocation(argv) | {"prompt_sources": plan.sources}
-    manifest.enter(plan.directory, plan.config, start)
-    journal = stack.enter_context(Journal(plan.directory / f"{RECORDS}.jsonl"))
+    run_directory.enter(stack, plan, argv)
+    journal = run_directory.journal(stack, plan, RECORDS)
     return [Arm(plan, method, width, journal) for width, method in plan.methods.items()]
 
 
-def _ordered(journal: Journal, order: list[tuple]) -> list[Record]:
-    """Records in the order of the run's prompts, whatever the order they were written in."""
-    place = {_without_width(key): i for i, key in enumerate(order)}
-    return sorted(journal.records(), key=lambda record: (place[_without_width(record.key)], record.width))
-
-
-def _without_width(key: tuple) -> tuple:
-    return (*key[:4], key[5])
+def _collected(plan: Plan, arm: Arm) -> list[Record]:
+    return in_order(plan, run_directory.collected(plan, arm.journal, RECORDS))
 
 
 def _decode_missing(ar: Arm) -> list[Record]:

@@ -10,13 +10,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness import replay
 from harness.cli import parse
 from harness.judge_answers import write_judge_answers
 from harness.manifest import write_json
-from harness.plan import make_plan
-from harness.runner import run
+from harness.plan import Plan, beside, make_plan
+from harness.runner import Outcome, run
+from harness.sharding import ALONE, join
 from harness.summary import brief, summary, table
 from methods.errors import UsageError
 
@@ -39,12 +41,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(argv: Sequence[str]) -> int:
     """As ``main``, with exceptions passed through."""
     request = parse(argv)
-    if request.options.get("runtime") == "distributed" and os.environ.get("RANK", "0") != "0":
+    process_per_stage = request.emulate is not None or request.options.get("runtime") == "distributed"
+    if process_per_stage and os.environ.get("RANK", "0") != "0":
         from methods.pipeline.distributed.ranks import serve_as_rank
 
         serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
-    plan = make_plan(request)
-    outcome = replay.run([plan], argv)[0] if request.mode == "replay" else run(plan, argv)
+    shard = ALONE if process_per_stage else join()
+    with shard.first():
+        plan = make_plan(request, shard)
+    plan, outcome = _emulated(plan, argv) if request.emulate is not None else (plan, _recorded(plan, argv))
+    if shard.rank:
+        return 0  # what became of all prompts is for the first process to tell
     result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)
     write_json(plan.directory / SUMMARY, result)
     write_judge_answers(plan.directory, outcome.records)
@@ -52,6 +59,26 @@ def execute(argv: Sequence[str]) -> int:
     print(f"records: {plan.directory}")
     print(json.dumps(brief(result), allow_nan=False), flush=True)
     return 0 if outcome.clean else 1
+
+
+def _recorded(plan: Plan, argv: Sequence[str]) -> Outcome:
+    return replay.run([plan], argv)[0] if plan.request.mode == "replay" else run(plan, argv)
+
+
+def _emulated(plan: Plan, argv: Sequence[str]) -> tuple[Plan, Outcome]:
+    """The run itself and then its traces on the profile's devices. ``--results`` names the latter's
+    directory; the run's own is beside it."""
+    from harness.device_runs import device_run
+    from harness.device_runs import run as run_on_devices
+
+    request = plan.request
+    assert request.emulate is not None
+    source = beside(plan, replace(request, results=None, timings=False))
+    job = device_run(source, "emulate", request.emulate, request.timings)
+    if request.results is not None:
+        job = replace(job, plan=replace(job.plan, directory=request.results))
+    outcome = _recorded(source, argv)
+    return job.plan, run_on_devices(job, outcome.records, argv)
 
 
 if __name__ == "__main__":

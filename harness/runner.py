@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from harness import manifest
+from harness import run_directory
 from harness.arm import Arm, Unit, describe
-from harness.journal import Journal, exclusive
 from harness.plan import AR, NO_WIDTH, Plan
 from harness.records import BASELINE, RECORDS, Record
+from harness.sharding import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from harness.cycle_log import CycleLog
 
 WARMUP_TOKENS = 32
 
@@ -45,30 +47,71 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
     the same command then continues.
     """
     with ExitStack() as stack:
-        stack.enter_context(exclusive(plan.directory))
-        start = manifest.invocation(argv) | {"prompt_sources": plan.sources}
-        manifest.enter(plan.directory, plan.config, start)
-        journal = stack.enter_context(Journal(plan.directory / f"{RECORDS}.jsonl"))
-        arms = [Arm(plan, method, width, journal) for width, method in plan.methods.items()]
+        run_directory.enter(stack, plan, argv)
+        journal = run_directory.journal(stack, plan, RECORDS)
+        log = _cycle_log(stack, plan)
+        arms = [Arm(plan, method, width, journal, log) for width, method in plan.methods.items()]
         reference = None
         if plan.baseline is not None:
-            other = stack.enter_context(Journal(plan.directory / f"{BASELINE}.jsonl"))
+            other = run_directory.journal(stack, plan, BASELINE)
             reference = Arm(plan, plan.baseline, NO_WIDTH, other)
-        _Loop(plan, arms, reference).run()
-        records = journal.records()
+        with _as_many_threads_as_a_rank(plan):
+            _Loop(plan, arms, reference).run()
+        records = in_order(plan, run_directory.collected(plan, journal, RECORDS))
         if reference is not None:
-            return Outcome(records, reference.journal.records())
+            baseline = run_directory.collected(plan, reference.journal, BASELINE)
+            return Outcome(records, in_order(plan, baseline))
         return Outcome(records, records if _is_reference(arms[0]) else [])
 
 
+def _cycle_log(stack: ExitStack, plan: Plan) -> CycleLog | None:
+    if not plan.request.timings:
+        return None
+    from harness.cycle_log import CycleLog  # needs torch
+
+    for method in plan.methods.values():
+        method.distributed.timings = True  # type: ignore[attr-defined]
+    return stack.enter_context(CycleLog(plan.directory))
+
+
+@contextmanager
+def _as_many_threads_as_a_rank(plan: Plan) -> Iterator[None]:
+    """A device of a distributed pipeline on CPUs is one core, so AR beside it gets one, too."""
+    if plan.request.options.get("runtime") != "distributed":
+        yield
+        return
+    import torch
+
+    from methods.pipeline.distributed.ranks import THREADS
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def units(plan: Plan) -> Iterator[Unit]:
-    """All prompt turns in the order they are run; an answer precedes the turn that quotes it."""
+    """All prompt turns of this process in the order they are run; an answer precedes the turn that
+    quotes it."""
+    prompts = [prompt for place, prompt in enumerate(plan.prompts) if plan.shard.holds(place)]
     for repeat in range(plan.request.repeats):
         index = count()
         for temperature in plan.request.temperatures:
-            for prompt in plan.prompts:
+            for prompt in prompts:
                 for turn in range(1, plan.turns(prompt) + 1):
                     yield Unit(prompt, turn, temperature, repeat, next(index))
+
+
+def in_order(plan: Plan, records: Sequence[Record]) -> list[Record]:
+    """Records in the order of the run's prompts, whatever process wrote them and when."""
+    every = units(replace(plan, shard=ALONE))
+    place = {
+        (unit.prompt.benchmark, str(unit.prompt.prompt_id), unit.turn, unit.temperature, unit.repeat): i
+        for i, unit in enumerate(every)
+    }
+    return sorted(records, key=lambda record: (place[(*record.key[:4], record.repeat)], record.width))
 
 
 def _is_reference(arm: Arm) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from methods.interface import Step
-from methods.pipeline.distributed.clock import Span
+from methods.pipeline.distributed.clock import PHASES, Span
 from methods.pipeline.distributed.layout import Layout
 
 
@@ -27,17 +27,30 @@ class CycleTimes:
 
 def cycle_times(steps: Sequence[Step]) -> CycleTimes | None:
     """Of all ``steps``, None without any."""
-    if not steps:
+    return times_of([step.phases for step in steps])
+
+
+def times_of(cycles: Sequence[Mapping[str, float]]) -> CycleTimes | None:
+    """Of cycles given by the seconds of their phases, None without any."""
+    if not cycles:
         return None
-    seconds = sorted(sum(step.phases.values()) for step in steps)
-    names = steps[0].phases
+    seconds = sorted(sum(phases.values()) for phases in cycles)
     return CycleTimes(
-        cycles=len(steps),
+        cycles=len(cycles),
         median=statistics.median(seconds),
         mean=statistics.fmean(seconds),
         p90=seconds[int(0.9 * (len(seconds) - 1))],
-        phases={name: statistics.fmean(step.phases[name] for step in steps) for name in names},
+        phases={name: statistics.fmean(phases[name] for phases in cycles) for name in cycles[0]},
     )
+
+
+def phases_by_cycle(cycles: int, spans: Iterable[Span]) -> list[dict[str, float]]:
+    """A rank's spans as seconds by phase, for each of ``cycles`` cycles."""
+    found = [dict.fromkeys(PHASES, 0.0) for _ in range(cycles)]
+    for span in spans:
+        if span.cycle < cycles:  # behind the last one, only what was under way is received
+            found[span.cycle][span.phase] += span.seconds
+    return found
 
 
 def steady(steps: Sequence[Step]) -> list[Step]:
@@ -45,11 +58,16 @@ def steady(steps: Sequence[Step]) -> list[Step]:
     return [step for before, step in pairwise(steps) if all(before.nodes) and all(step.nodes)]
 
 
+def fill_level(step: Step) -> int:
+    """How many stages worked."""
+    return sum(count > 0 for count in step.nodes)
+
+
 def by_fill(steps: Sequence[Step]) -> dict[int, CycleTimes]:
     """Cycle times by the number of stages that worked."""
     groups: dict[int, list[Step]] = defaultdict(list)
     for step in steps:
-        groups[sum(count > 0 for count in step.nodes)].append(step)
+        groups[fill_level(step)].append(step)
     times = {fill: cycle_times(group) for fill, group in sorted(groups.items())}
     return {fill: found for fill, found in times.items() if found is not None}
 

@@ -1,4 +1,5 @@
-"""``python -m harness.train``: train drafters for a target; ``generate`` makes the data from it.
+"""``python -m harness.train``: train drafters for a target; ``generate`` makes the data from it,
+``publish`` writes a trained head in its final form.
 
 Under torchrun every process takes its share of each step. Exit codes: 0 done; 2 the input cannot be
 used; 130 interrupted (the same command continues).
@@ -26,6 +27,7 @@ from harness.training.corpus import load_corpus
 from harness.training.exclusion import ExclusionList
 from harness.training.generate import GenerateRequest, generate
 from harness.training.heads import build_task
+from harness.training.publish import PublishRequest, publish
 from harness.training.recipes import Recipe, load_recipe
 from harness.training.session import TrainingSession, configuration
 from methods.errors import UsageError
@@ -43,9 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         choice, request = parse(arguments)
         if isinstance(request, GenerateRequest):
-            target, thinking = _load(choice, None)
+            target, thinking = _load(choice, choice.dtype)
             request = dataclasses.replace(request, thinking=thinking)
             print(json.dumps({"answers": str(request.out), "tokens": generate(target, request, arguments)}))
+        elif isinstance(request, PublishRequest):
+            target, _ = _load(choice, None)
+            print(json.dumps({"published": str(request.out), **publish(request, target)}))
         else:
             recipe = _recipe(request)
             with _ranks():

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.cli import DEFAULT_PRESET
+from harness.sharding import ALONE, Shard, join
 from methods.errors import UsageError
-from paper_tables import plan, runs, table
+from paper_tables import devices, plan, runs, table
 from paper_tables.plan import Row
 from paper_tables.render import SUFFIXES, check_format, render
 from paper_tables.runs import Sheet
@@ -25,8 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(argv)
         numbers = list(plan.SPECS) if options.number == ALL else [options.number]
+        shard = join()
         for number in numbers:
-            print(build(number, options), end="\n" if number != numbers[-1] else "")
+            text = build(number, options, shard)
+            if text is not None:
+                print(text, end="\n" if number != numbers[-1] else "")
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -36,25 +40,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def build(number: str, options: argparse.Namespace) -> str:
-    """The rendered table, also written to ``<results>/<preset>/table<N>[-<size>].<md|csv|tex>``.
+def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str | None:
+    """The rendered table, also written to ``<results>/<preset>/table<N>[-<size>].<md|csv|tex>``; None
+    in all processes of a launcher but the first.
 
     Raises ``UsageError`` before anything runs if table, size, format or preset do not exist.
     """
-    spec, size = plan.spec(number), plan.size(options.size)
+    spec = plan.spec(number)
+    size = plan.size(options.size, spec)
     format_name = check_format(options.format)
     sheet = Sheet(
         spec=spec,
-        size_name=options.size,
+        size_name=size.folder or options.size,
         size=size,
         preset=options.preset,
         folder=folder(options),
         runs=options.results / "runs",
         plugins=tuple(options.plugin or ()),
+        shard=shard,
     )
     rows = _rows(spec.rows, options)
     if not options.stored_only:
         runs.fill(sheet, rows)
+        devices.fill(sheet, rows)
+    if shard.rank:
+        return None
     cells, reasons = runs.measured(sheet, rows)
     text = render(
         table.build(spec, rows, size.temperatures, cells, reasons, target=options.preset), format_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.cli import METHOD_FLAGS
 from harness.plan import AR
@@ -16,10 +16,12 @@ Option = int | str | bool
 
 @dataclass(frozen=True)
 class Size:
-    """Prompts per benchmark for each temperature, and the cap on new tokens."""
+    """Prompts per benchmark for each temperature, and the cap on new tokens; ``folder`` keeps its
+    records, that of its name by default."""
 
     prompts: Mapping[float, int]
     max_new_tokens: int
+    folder: str | None = None
 
     @property
     def temperatures(self) -> tuple[float, ...]:
@@ -31,6 +33,14 @@ SIZES = {
     # that is not AR runs AR beside it.
     "quick": Size(prompts={0.0: 4, 1.0: 2}, max_new_tokens=64),
     "paper": Size(prompts={0.0: 80, 1.0: 80}, max_new_tokens=512),
+}
+
+
+TIMED_SIZES = {
+    # Nothing is replayed where times are wanted, and a pipeline whose stages take turns runs several
+    # target passes a token: less of everything, for ten minutes on the same two cores.
+    "quick": Size(prompts={0.0: 2, 1.0: 1}, max_new_tokens=32, folder="quick-timed"),
+    "paper": SIZES["paper"],
 }
 
 
@@ -72,7 +82,8 @@ class Row:
 class Spec:
     """One table. ``columns`` are result-row names of ``harness.summary``; ``published`` those of them
     that the paper prints too. ``mode`` "replay" lets rows that can be replayed be replayed;
-    ``printed_for`` names the columns of published figures: models, or ``published.ALL_CELLS``."""
+    ``printed_for`` names the columns of published figures: models, or ``published.ALL_CELLS``;
+    ``profile`` the devices of its emulated and projected columns."""
 
     number: str
     title: str
@@ -82,6 +93,8 @@ class Spec:
     mode: Mode = "replay"
     width: int = 1
     printed_for: tuple[str, ...] = published.MODELS
+    profile: str | None = None
+    sizes: Mapping[str, Size] = field(default_factory=lambda: SIZES)
 
 
 _AR = Row.of("AR", AR)
@@ -114,6 +127,9 @@ _TABLE3 = tuple(
 )
 _TABLE4 = tuple(_spd(n, draft_layers) for n in (4, 8, 16) for draft_layers in (2, 3, 4))
 
+_RANKS = Row.of("SPD n=2, a process per stage", "spd", n=2, runtime="distributed", layout="n")
+"""As many processes as two cores can carry: the drafter works beside stage 1."""
+
 SPECS = {
     spec.number: spec
     for spec in (
@@ -121,10 +137,18 @@ SPECS = {
         Spec(
             "2",
             "wall-clock",
-            TABLE1,
-            ("tok_per_s", "wallclock_speedup"),
+            (*TABLE1, _RANKS),
+            (
+                "tok_per_s",
+                "wallclock_speedup",
+                "ranks_wallclock_speedup",  # one row's: one process and many never share a column
+                "emulated_wallclock_speedup",
+                "projected_wallclock_speedup",
+            ),
             ("wallclock_speedup",),
             mode="decode",
+            profile="qwen3.5-4b",
+            sizes=TIMED_SIZES,
         ),
         Spec(
             "3",
@@ -154,8 +178,8 @@ def spec(number: str) -> Spec:
     return SPECS[number]
 
 
-def size(name: str) -> Size:
-    """The size called ``name``; ``UsageError`` lists what exists."""
-    if name not in SIZES:
-        raise UsageError(f"unknown size {name!r}; known: {', '.join(SIZES)}")
-    return SIZES[name]
+def size(name: str, of: Spec) -> Size:
+    """A table's size called ``name``; ``UsageError`` lists what exists."""
+    if name not in of.sizes:
+        raise UsageError(f"unknown size {name!r}; known: {', '.join(of.sizes)}")
+    return of.sizes[name]

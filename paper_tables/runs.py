@@ -11,23 +11,27 @@ from typing import Any
 
 from harness import replay, runner
 from harness.cli import BENCHMARKS, parse
+from harness.drafters import preset_checkpoint
 from harness.manifest import read_manifest
 from harness.plan import AR, Plan, make_plan
 from harness.presets import load_preset
 from harness.records import Mode
 from harness.runner import Outcome
+from harness.sharding import ALONE, Shard
 from harness.summary import rows as summary_rows
 from methods import registry
+from methods.drafting.checkpoint import tensors_sha256
 from methods.errors import UsageError
 from paper_tables import stored
-from paper_tables.measured import Measured, from_summary
+from paper_tables.measured import ON_DEVICES, Measured, Origin, from_summary, with_devices
 from paper_tables.plan import Row, Size, Spec
 from paper_tables.stored import Stored
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table's size, target and place: ``folder`` holds the committed records, ``runs`` the full ones."""
+    """A table's size, target and place: ``folder`` holds the committed records, ``runs`` the full ones.
+    Processes of a launcher share the prompts of its runs as ``shard``; the first keeps the records."""
 
     spec: Spec
     size_name: str
@@ -36,6 +40,7 @@ class Sheet:
     folder: Path
     runs: Path
     plugins: tuple[str, ...] = ()
+    shard: Shard = ALONE
 
     def arguments(self, row: Row, temperature: float) -> list[str]:
         """The command line of ``python -m harness.run`` for one row, without its mode."""
@@ -45,6 +50,10 @@ class Sheet:
         for name in BENCHMARKS:
             argv += ["--benchmark", name]
         return argv
+
+    def on_devices(self, row: Row, temperature: float, mode: Mode) -> Path:
+        """Where the records of a cell on the devices of the table's profile are."""
+        return stored.file_of(self.folder, row, self.size_name, temperature, mode, self.spec.profile)
 
     def find(self, row: Row, temperature: float) -> Stored | None:
         """What is stored for a cell: records of the table's mode, or of the other where that is not
@@ -78,8 +87,34 @@ def measured(sheet: Sheet, rows: Sequence[Row]) -> tuple[list[Measured], dict[Ro
                 continue
             lines = summary_rows(found.records, found.baseline)
             width = found.records[0].width if found.records else 1
-            cells += from_summary(row, lines, width=width)
+            own = from_summary(row, lines, width=width, origin=_origin(found.header))
+            cells += _with_devices(sheet, row, temperature, own)
     return cells, reasons
+
+
+def _with_devices(sheet: Sheet, row: Row, temperature: float, cells: list[Measured]) -> list[Measured]:
+    for mode in ON_DEVICES:
+        path = sheet.on_devices(row, temperature, mode)
+        if sheet.spec.profile is not None and path.exists():
+            found = stored.read(path)
+            lines = summary_rows(found.records, found.baseline)
+            cells = [with_devices(cell, mode, lines) for cell in cells]
+    return cells
+
+
+def _origin(header: Mapping[str, Any]) -> Origin:
+    """What the header of stored records says of how they were measured."""
+    request, machine = parse(header["argv"]), header["machine"]
+    cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
+    gpus = [f"{machine['gpus'].count(name)} x {name}" for name in dict.fromkeys(machine["gpus"])]
+    return Origin(
+        target=header["target"]["target"],
+        dtype=header["target"]["dtype"],
+        machine=", ".join([*gpus, machine["cpu"], cores, f"torch {header['torch']}"]),
+        max_new_tokens=request.max_new_tokens,
+        top_k=request.top_k,
+        top_p=request.top_p,
+    )
 
 
 def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
@@ -90,23 +125,29 @@ def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
     table and raises ``UsageError``.
     """
     for temperature in sheet.size.temperatures:
-        todo = [row for row in rows if not _done(sheet, row, temperature)]
-        if todo:
-            _fill(sheet, todo, temperature)
+        todo = sheet.shard.agreed(lambda t=temperature: [not _done(sheet, row, t) for row in rows])
+        if any(todo):
+            _fill(sheet, [row for row, missing in zip(rows, todo, strict=True) if missing], temperature)
 
 
 def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
     found = sheet.find(row, temperature)
     if found is None or found.reason is not None:
         return False
-    same_drafter = found.header.get("checkpoints") == checkpoints(sheet.preset, row)
+    same_drafter = found.header.get("drafter") == drafter(sheet.preset, row)
     return same_drafter and found.header["argv"] == sheet.arguments(row, temperature)
 
 
-def checkpoints(preset: str, row: Row) -> dict[str, str]:
-    """The preset's drafters for a row's method: with others the stored records are out of date."""
-    known = load_preset(preset).checkpoints
-    return {name: place for name, place in known.items() if name.startswith(row.method)}
+def drafter(preset: str, row: Row) -> dict[str, str | None] | None:
+    """The preset's checkpoint for a row and the hash of its tensors if they are at hand; None without
+    one. Records made with another drafter are out of date."""
+    try:
+        source = preset_checkpoint(
+            load_preset(preset), row.method, {name: str(value) for name, value in row.options}
+        )
+    except UsageError:
+        return None
+    return None if source is None else {"checkpoint": source, "sha256": tensors_sha256(source)}
 
 
 def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
@@ -114,7 +155,8 @@ def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
     decoded: dict[Row, Plan] = {}
     for row in rows:
         try:
-            mode, plan = _plan(sheet, row, temperature)
+            with sheet.shard.first():
+                mode, plan = planned(sheet, row, temperature)
         except UsageError as error:
             if row.method == AR:
                 raise
@@ -132,42 +174,46 @@ def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
         _store(sheet, row, temperature, "decode", plan, outcome)
 
 
-def _plan(sheet: Sheet, row: Row, temperature: float) -> tuple[Mode, Plan]:
+def planned(sheet: Sheet, row: Row, temperature: float) -> tuple[Mode, Plan]:
+    """The run of a cell, in the mode it can be run in."""
     argv = sheet.arguments(row, temperature)
     for module in sheet.plugins:
         registry.load_plugin(module)
     mode: Mode = "decode"
     if sheet.spec.mode == "replay":
-        plan = make_plan(parse([*argv, "--mode", "replay"]))
+        plan = make_plan(parse([*argv, "--mode", "replay"]), sheet.shard)
         (method,) = plan.methods.values()
         if method.can_replay(plan.sampling(temperature, 0)):
             mode = "replay"
     if mode == "decode":
-        plan = make_plan(parse(argv))
+        plan = make_plan(parse(argv), sheet.shard)
     return mode, dataclasses.replace(plan, directory=sheet.runs / plan.directory.name)
 
 
 def _store(sheet: Sheet, row: Row, temperature: float, mode: Mode, plan: Plan, outcome: Outcome) -> None:
-    path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, mode)
-    stored.write(path, _header(sheet, row, temperature, plan), outcome.records, outcome.baseline)
+    if sheet.shard.rank == 0:
+        path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, mode)
+        stored.write(path, header(sheet, row, temperature, plan), outcome.records, outcome.baseline)
 
 
 def _refuse(sheet: Sheet, row: Row, temperature: float, reason: str) -> None:
-    path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, sheet.spec.mode)
-    stored.write(path, {"method": row.method, "reason": " ".join(reason.split())})
+    if sheet.shard.rank == 0:
+        path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, sheet.spec.mode)
+        stored.write(path, {"method": row.method, "reason": " ".join(reason.split())})
 
 
-def _header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[str, Any]:
+def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[str, Any]:
     """How the records came about: the command, the configuration's fingerprint, code and machine."""
     manifest = read_manifest(plan.directory)
     return {
         "label": row.label,
         "argv": sheet.arguments(row, temperature),
-        "checkpoints": checkpoints(sheet.preset, row),
+        "drafter": drafter(sheet.preset, row),
         **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
         "fingerprint": manifest["fingerprint"],
         "target": manifest["config"]["target"],
         "facts": [entry["facts"] for entry in manifest["config"]["widths"].values()],
+        "processes": manifest["processes"],
         "code": manifest["code"],
         "machine": {name: manifest["machine"][name] for name in ("cpu", "cores", "gpus")},
         "torch": manifest["versions"]["torch"],

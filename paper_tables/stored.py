@@ -35,8 +35,12 @@ class Stored:
         return self.header.get("reason")
 
 
-def file_of(folder: Path, row: Row, size: str, temperature: float, mode: Mode) -> Path:
-    return folder / "records" / size / f"{row.slug}-T{temperature:g}-{mode}.jsonl"
+def file_of(
+    folder: Path, row: Row, size: str, temperature: float, mode: Mode, profile: str | None = None
+) -> Path:
+    """``profile`` names the devices of records that are not of this machine."""
+    kind = mode if profile is None else f"{mode}-{profile}"
+    return folder / "records" / size / f"{row.slug}-T{temperature:g}-{kind}.jsonl"
 
 
 def write(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 
 import pandas as pd
 
 from harness.cli import BENCHMARKS
+from harness.profiles import load_profile
 from harness.summary import OVERALL
 from paper_tables import published
-from paper_tables.measured import Interval, Measured
+from paper_tables.measured import EMULATED, ON_RANKS, PROJECTED, Interval, Measured, Origin
 from paper_tables.plan import Row, Spec
 from paper_tables.render import Section, Table
 
@@ -22,16 +24,25 @@ COLUMNS = {
     "S0": "S0",
     "S": "S",
     "tok_per_s": "tok/s",
-    "wallclock_speedup": "wall-clock",
+    "wallclock_speedup": "measured wall-clock, one process",
+    ON_RANKS: "measured wall-clock, a process per stage",
+    EMULATED: "emulated wall-clock",
+    PROJECTED: "projected wall-clock",
     "step_acceptance": "step acceptance",
     "nodes_per_stage": "nodes per stage",
 }
+PRINTED = COLUMNS | {"wallclock_speedup": "wall-clock"}
+"""What published figures are called: how they were measured is for their source to say."""
 LEGEND = {
     "S0": "S0: speedup if drafting were free.",
     "S": "S: speedup with the draft's layers on the critical path.",
     "tok_per_s": "tok/s: decoded tokens per second, prefill outside.",
-    "wallclock_speedup": "wall-clock: decode seconds per token of AR / of the method, measured in the same "
-    "run in one process on one machine, where pipeline stages take turns.",
+    "wallclock_speedup": "wall-clock: decode seconds per token of AR / of the method. Measured, one process: "
+    "both in the same run on one machine, where pipeline stages take turns.",
+    ON_RANKS: "Measured, a process per stage: every stage has a thread of its own, and so has AR beside it.",
+    EMULATED: "Emulated: the distributed runtime itself, a process per device, with timed waits in place of "
+    "computing and the decisions of the measured run's trace.",
+    PROJECTED: "Projected: computed from the same trace and the devices' times, at no cost of the runtime.",
     "step_acceptance": "step acceptance: accepted share of the accept-or-reject decisions.",
     "nodes_per_stage": "nodes per stage: tokens a target stage runs per step on average, what a wider draft "
     "costs and S0 and S leave out.",
@@ -60,7 +71,7 @@ def build(
             for row in rows
         ]
     )
-    whole = ["n", "m", "draft_layers", "prompts", "tokens", "failed"]
+    whole = ["n", "m", "draft_layers", "prompts", "tokens", "failed", "max_new_tokens", "top_k"]
     data[whole] = data[whole].astype("Int64")
     footnotes = {reason: f"({i})" for i, reason in enumerate(data["reason"].dropna().unique(), start=1)}
     sections = [
@@ -97,7 +108,7 @@ def _tidy(
         **{name: given.get(name) for name in ("n", "m", "draft_layers")},
     }
     for name in spec.columns:
-        interval = cell.figures[name] if cell else Interval(None)
+        interval = cell.figures.get(name, Interval(None)) if cell else Interval(None)
         line |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     line |= {
         "lossless": cell.lossless if cell else None,
@@ -106,6 +117,8 @@ def _tidy(
         "failed": cell.failed if cell else None,
         "reason": reason,
     }
+    origin = cell.origin if cell else None
+    line |= {each.name: getattr(origin, each.name, None) for each in fields(Origin)}
     figures = published.figures(row.method, given, temperature, benchmark)
     for model in spec.printed_for:
         for name in spec.published:
@@ -117,7 +130,11 @@ def _tidy(
 
 
 def _published_column(model: str, name: str) -> str:
-    return f"{model} {COLUMNS[name]} (published)"
+    return f"{model} {PRINTED[name]} (published)"
+
+
+def _column(spec: Spec, name: str) -> str:
+    return f"{COLUMNS[name]} ({spec.profile})" if name in (EMULATED, PROJECTED) else COLUMNS[name]
 
 
 def _printed(spec: Spec, part: pd.DataFrame, footnotes: Mapping[str, str]) -> pd.DataFrame:
@@ -128,7 +145,7 @@ def _printed(spec: Spec, part: pd.DataFrame, footnotes: Mapping[str, str]) -> pd
         dash = f"- {footnotes[record['reason']]}" if record["reason"] else "-"
         line = {"method": record["label"]}
         for name in spec.columns:
-            line[COLUMNS[name]] = _with_interval(record, name) if record[name] is not None else dash
+            line[_column(spec, name)] = _with_interval(record, name) if record[name] is not None else dash
         line["lossless"] = record["lossless"] or "-"
         for model in spec.printed_for:
             for name in spec.published:
@@ -156,10 +173,11 @@ def _with_interval(record: Mapping[str, object], name: str) -> str:
 def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
     """What was measured on how many prompts, and where the published figures come from."""
     notes = [
-        f"T = {temperature:g}: {int(part['prompts'].max())} prompts per benchmark."
+        _amount(temperature, part)
         for temperature, part in data[data["benchmark"] != OVERALL].groupby("temperature", sort=False)
         if part["prompts"].notna().any()
     ]
+    notes += _machines(data)
     failed = data[data["failed"].gt(0) & (data["benchmark"] == OVERALL)]
     notes += [
         f"{line.label}, T = {line.temperature:g}: {line.failed} prompts failed."
@@ -168,11 +186,54 @@ def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
     return [
         *notes,
         " ".join(LEGEND[name] for name in spec.columns),
+        *_devices(spec),
         "Pooled over prompts; in brackets the 95 % bootstrap interval over prompts.",
         "lossless: how the output compares with the target's own (exact, tie, mismatch); sampled where T > 0 "
         "makes outputs random; replayed where the trace was computed along AR's stored output instead of "
         "decoded (at T > 0 with drawn proposals: its expectation); reference for AR itself.",
         _source(spec),
+    ]
+
+
+def _amount(temperature: float, part: pd.DataFrame) -> str:
+    """How many prompts of how many tokens, and at T > 0 which law they were drawn from."""
+    known = part.dropna(subset=["max_new_tokens"])
+    law = (
+        ""
+        if temperature == 0
+        else _either(f", top-k {r.top_k}, top-p {r.top_p:g}" for r in known.itertuples())
+    )
+    note = f"T = {temperature:g}{law}: {int(part['prompts'].max())} prompts per benchmark"
+    caps = _either(str(cap) for cap in known["max_new_tokens"])
+    return f"{note}, at most {caps} new tokens each." if caps else f"{note}."
+
+
+def _machines(data: pd.DataFrame) -> list[str]:
+    """Target, dtype and machine of all rows; of which rows, where they differ."""
+    groups = list(data.groupby(["target", "dtype", "machine"], sort=False))
+    return [
+        f"measured{'' if len(groups) == 1 else ' (' + ', '.join(part['label'].unique()) + ')'}: "
+        f"{target} in {dtype} on {machine}."
+        for (target, dtype, machine), part in groups
+    ]
+
+
+def _either(texts: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(texts))
+
+
+def _devices(spec: Spec) -> list[str]:
+    """What the devices of the emulated and projected columns are, and which rows they are for."""
+    if spec.profile is None:
+        return []
+    profile = load_profile(spec.profile)
+    times = [f"AR {1e3 * profile.ar_s:.1f} a token"]
+    for each in profile.pipelines:
+        stage, draft = 1e3 * each.stage_s, 1e3 * each.draft_s
+        times.append(f"n = {each.n}, Ls = {each.draft_layers}: stage {stage:.2f}, draft {draft:.2f}")
+    return [
+        f"{spec.profile}: devices with the times of {profile.target} in milliseconds ({'; '.join(times)}) "
+        "and this table's traces; a dash for rows of another n or Ls."
     ]
 
 

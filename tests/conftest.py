@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from methods.target.target import Target
 from methods.target.tiny import FAMILIES, tiny_target
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 
 @functools.cache
@@ -46,9 +48,30 @@ def smollm2() -> Target:
         pytest.skip(f"the default target cannot be had here: {error}")
 
 
+@pytest.fixture
+def grid_is_full(request: pytest.FixtureRequest) -> bool:
+    """Whether ``--grid full`` asks for the whole grid instead of what fits into every run."""
+    return request.config.getoption("--grid") == "full"
+
+
 def random_ids(count: int, vocab: int = 64, seed: int = 0) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocab, (count,), generator=generator).tolist()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--grid",
+        choices=("short", "full"),
+        default="short",
+        help="full: every cell of the identity checks with 20 prompts of 64 tokens, without a time limit",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--grid") == "full":
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness.cli import BENCHMARKS
+from methods.target.tiny import tiny_model
 
 LAYERS, CONTEXT = 4, 256
 BOS, EOS = "<s>", "</s>"
@@ -58,6 +59,14 @@ def save_target(directory: Path) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         LlamaForCausalLM(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def save_family(directory: Path, family: str) -> Path:
+    """A tiny target of ``family`` with four layers and the same tokenizer."""
+    tokenizer = make_tokenizer(adds_bos=True)
+    tiny_model(family, LAYERS, len(tokenizer)).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
 

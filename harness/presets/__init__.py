@@ -25,7 +25,8 @@ class Preset:
     are token ids, or "generation_config" for those the target's own generation configuration
     lists; ``num_layers`` is L, checked against the loaded model; ``thinking`` is what the chat
     template is asked for; ``chat_template`` names a FastChat conversation template for a target
-    without its own; ``checkpoints`` maps a method's name to its default drafter checkpoint.
+    without its own; ``checkpoints`` maps a method's name to its default drafter checkpoint, with
+    options' names in braces: "shipped:my-target/spd-n{n}-l{draft_layers}".
     """
 
     name: str

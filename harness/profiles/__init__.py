@@ -42,13 +42,15 @@ class Profile:
     jitter: float
     pipelines: tuple[PipelineTimes, ...]
 
-    def pipeline(self, n: int) -> PipelineTimes:
-        """The times for ``n`` stages; ``UsageError`` lists what there is."""
+    def pipeline(self, n: int, draft_layers: int | None = None) -> PipelineTimes:
+        """The times for ``n`` stages and, unless None, ``draft_layers`` Ls; ``UsageError`` lists what
+        there is."""
         for times in self.pipelines:
-            if times.n == n:
+            if times.n == n and draft_layers in (None, times.draft_layers):
                 return times
-        known = ", ".join(str(times.n) for times in self.pipelines)
-        raise UsageError(f"profile of {self.target} has no figures for n = {n}; allowed: {known}")
+        asked = f"n = {n}" if draft_layers is None else f"n = {n} with Ls = {draft_layers}"
+        known = ", ".join(f"n = {times.n} with Ls = {times.draft_layers}" for times in self.pipelines)
+        raise UsageError(f"profile of {self.target} has no figures for {asked}; allowed: {known}")
 
 
 def profile_names() -> list[str]:

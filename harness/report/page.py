@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from harness import metrics
-from harness.manifest import read_manifest
+from harness.manifest import check_same_time, read_manifest, time_of
 from harness.metrics import Estimate
 from harness.plan import AR
 from harness.records import Record, read_baseline, read_records
@@ -61,6 +61,7 @@ def read_arms(directories: Sequence[Path]) -> tuple[list[Arm], list[dict[str, An
             mine = [record for record in records if record.width == width]
             name = _label(manifest, width if len(widths) > 1 or width > 1 else None)
             arms.append(Arm(name, directory.name, mode, mine, baseline))
+    check_same_time({manifest["directory"]: manifest["config"] for manifest in manifests})
     names = Counter(arm.name for arm in arms)
     return [
         arm
@@ -120,7 +121,7 @@ def _header(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]]) -> str:
         config, code = manifest["config"], manifest.get("code", {})
         machine = manifest.get("machine", {})
         about = [
-            f"{config.get('mode', 'decode')}d" if config.get("mode", "decode") == "decode" else "replayed",
+            time_of(config),
             f"{config['dtype']}",
             f"at most {config['max_new_tokens']} tokens",
             f"turns: {config['turns']}",

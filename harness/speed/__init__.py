@@ -12,6 +12,8 @@ Measurement = Callable[[Settings], Iterator[Result]]
 
 SUBJECTS: Mapping[str, str] = {
     "autoregressive": "harness.speed.autoregressive",
+    "distributed": "harness.speed.distributed",
+    "emulation": "harness.speed.emulation",
     "pipeline": "harness.speed.pipeline",
     "rounds": "harness.speed.rounds",
 }

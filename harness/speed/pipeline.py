@@ -12,11 +12,10 @@ from harness.presets import load_preset
 from harness.speed.autoregressive import ar_arm, benchmark_prompt
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.timing import Timed, interleaved, seconds
+from harness.speed.told import ToldDrafter
 from methods import registry
 from methods.checking.scripted import ScriptedDrafter, always, knows_output
 from methods.interface import SamplingParams
-from methods.pipeline.controller import PipelineController, Verdict
-from methods.pipeline.drafter import Drafter, Features
 from methods.pipeline.lockstep import Lockstep
 from methods.spd.draft_module import DraftModule
 from methods.spd.method import Spd
@@ -55,25 +54,6 @@ def measure(settings: Settings) -> Iterator[Result]:
 def both(first: Timed, second: Timed) -> Timed:
     """The two arms' seconds added up."""
     return lambda: first() + second()
-
-
-class ToldDrafter:
-    """Runs ``drafter`` for its cost and answers with ``script``."""
-
-    def __init__(self, drafter: Drafter, script: ScriptedDrafter) -> None:
-        self._drafter, self._script = drafter, script
-        self.reads, self.series, self.layers = drafter.reads, drafter.series, drafter.layers
-        self.vocabulary = drafter.vocabulary
-
-    def start(self, prompt: Tensor, tree: bool) -> None:
-        self._drafter.start(prompt, tree)
-
-    def draft(self, pipeline: PipelineController, features: Features) -> Tensor:
-        self._drafter.draft(pipeline, features)
-        return self._script.draft(pipeline, features)
-
-    def settle(self, verdict: Verdict, root: Tensor) -> None:
-        self._drafter.settle(verdict, root)
 
 
 def cycle_arm(method: Spd, target: Target, prompt: Sequence[int], tokens: int) -> Timed:

@@ -30,12 +30,19 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """Seconds of arm ``over`` / seconds of arm ``under``, repeat by repeat: above 1, ``under`` is the
-    faster one. ``aim`` is the value wished for, None without one."""
+    faster one. ``aim`` is the least value wished for, ``at_most`` the largest; None without one."""
 
     name: str
     over: str
     under: str
     aim: float | None = None
+    at_most: float | None = None
+
+    @property
+    def wished(self) -> str:
+        """For tables: ">= 0.9, <= 1.1"."""
+        limits = ((">=", self.aim), ("<=", self.at_most))
+        return ", ".join(f"{sign} {limit:.4g}" for sign, limit in limits if limit is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,10 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Medians and raw repeats, JSON values only."""
-        ratios = {r.name: {"median": median(self.values(r)), "aim": r.aim} for r in self.ratios}
+        ratios = {
+            r.name: {"median": median(self.values(r)), "aim": r.aim, "at_most": r.at_most}
+            for r in self.ratios
+        }
         return {
             "subject": self.subject,
             "case": self.case,

@@ -19,6 +19,7 @@ from harness.presets import load_preset
 from harness.speed.autoregressive import ar_arm, benchmark_prompt
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.timing import Timed, interleaved
+from harness.speed.told import DRAFT_VOCABULARY
 from methods import registry
 from methods.checking.scripted import sometimes
 from methods.drafting.vocabulary import DraftVocabulary
@@ -33,8 +34,6 @@ from methods.target import Target, load_target
 from methods.verification import Draft
 
 RIGHT = 0.8
-DRAFT_VOCABULARY = 8192
-"""Rows of the head, at most: those of the recipe for small targets."""
 SPEEDUPS = {3: 1.8, 7: 1.9}
 """m -> wall-clock speedup wished for where a block of m + 1 tokens costs little more than one."""
 ROUND_AIM, DRAFT_AIM = 1 / 1.10, 1 / 2

@@ -9,21 +9,25 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.cli import DEFAULT_PRESET
+from harness.plan import RUNS
 from harness.training.conversations import OFFLINE
 from harness.training.generate import GenerateRequest
 from harness.training.heads import HeadSpec, parse_head
+from harness.training.publish import PublishRequest
 from harness.training.recipes import recipe_names
 from methods.errors import UsageError
+from methods.target.loading import DTYPES
 
-GENERATE = "generate"
+GENERATE, PUBLISH = "generate", "publish"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """``target`` None: the preset's."""
+    """``target`` and ``dtype`` None: the preset's."""
 
     preset: str
     target: str | None
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,10 @@ class _Parser(argparse.ArgumentParser):
 
 def train_parser() -> argparse.ArgumentParser:
     """Flags of ``python -m harness.train``."""
-    p = _parser("python -m harness.train", "Train drafters; 'generate' before the flags makes data instead.")
+    p = _parser(
+        "python -m harness.train",
+        "Train drafters; 'generate' or 'publish' before the flags: see their --help.",
+    )
     p.add_argument("--recipe", choices=recipe_names(), default="small", help="optimiser, lengths, budget")
     p.add_argument("--head", metavar="SPEC", action="append", required=True, help="repeatable; " + _SPECS)
     p.add_argument("--data", metavar="NAME", action="append", help=f"repeatable; {OFFLINE} without a hub")
@@ -75,13 +82,24 @@ def generate_parser() -> argparse.ArgumentParser:
     p.add_argument("--max-prompt", metavar="N", type=_positive, default=192, help="longest prompt in tokens")
     p.add_argument("--max-new-tokens", metavar="N", type=_positive, default=320, help="longest answer")
     p.add_argument("--temperature", metavar="T", action="append", type=float, help="repeatable; 0, 0.7, 1")
+    p.add_argument("--dtype", choices=tuple(DTYPES), help="the preset's by default")
     return p
 
 
-def parse(argv: Sequence[str]) -> tuple[TargetChoice, TrainRequest | GenerateRequest]:
+def publish_parser() -> argparse.ArgumentParser:
+    """Flags of ``python -m harness.train publish``."""
+    p = _parser("python -m harness.train publish", "Write a trained head to hand on, and what it measures.")
+    p.add_argument("head", metavar="CHECKPOINT", type=Path, help="a directory RUN/heads/LABEL")
+    p.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the published head goes")
+    return p
+
+
+def parse(argv: Sequence[str]) -> tuple[TargetChoice, TrainRequest | GenerateRequest | PublishRequest]:
     """The request of a command line. Raises ``UsageError`` with one line."""
     if argv[:1] == [GENERATE]:
         return _generate(generate_parser().parse_args(argv[1:]))
+    if argv[:1] == [PUBLISH]:
+        return _publish(publish_parser().parse_args(argv[1:]))
     args = train_parser().parse_args(argv)
     heads = tuple(parse_head(text) for text in args.head)
     labels = [head.label for head in heads]
@@ -117,7 +135,14 @@ def _generate(args: argparse.Namespace) -> tuple[TargetChoice, GenerateRequest]:
         temperatures=heats,
         seed=args.seed,
     )
-    return TargetChoice(args.preset, args.target), request
+    return TargetChoice(args.preset, args.target, args.dtype), request
+
+
+def _publish(args: argparse.Namespace) -> tuple[TargetChoice, PublishRequest]:
+    if args.target is not None:
+        raise UsageError("publish measures on a preset's prompts and target: give --preset, not --target")
+    request = PublishRequest(head=args.head, out=args.out, preset=args.preset, runs=RUNS)
+    return TargetChoice(args.preset, None), request
 
 
 _SPECS = "spd[:n=8,layers=3,schedule=pre-step], eagle3[:steps=7], ppsd[:n=8,head=layer]"

@@ -21,6 +21,8 @@ from methods.target.target import Target
 from methods.training.observation import Example
 
 ANSWERS = "answers.jsonl"
+_CHARACTERS = 8
+"""Per token no text is expected to have more: conversations beyond that are too long untokenised."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ def load_corpus(
         else:
             source = open_source(name)
             about = {"source": source.location, "identity": source.identity}
-            read = _rendered(target, source.conversations, exclusion, counts, limit, thinking)
+            read = _rendered(target, source.conversations, exclusion, counts, max_length, limit, thinking)
         for example in read:
             if len(example.ids) > max_length:
                 counts.too_long += 1
@@ -135,6 +137,7 @@ def _rendered(
     conversations: Any,
     exclusion: ExclusionList,
     counts: Counts,
+    max_length: int,
     limit: int | None,
     thinking: bool,
 ) -> Iterator[Example]:
@@ -144,6 +147,9 @@ def _rendered(
             return
         if exclusion.holds(messages):
             counts.excluded += 1
+            continue
+        if sum(len(message["content"]) for message in messages) > _CHARACTERS * max_length:
+            counts.too_long += 1
             continue
         try:
             yield from to_examples(target.tokenizer, messages, target.stop_ids, thinking=thinking)

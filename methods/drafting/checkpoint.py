@@ -19,11 +19,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from methods.drafting.decoder_layer import LayerConfig
+from methods.drafting.source import resolve
 from methods.drafting.tensors import file_sha256, read_safetensors
+from methods.drafting.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.target.shape import TargetShape
 
 FORMAT_VERSION = 1
+HEAD = "lm_head.weight"
+"""The tensor that a tied head does not store."""
 _CONFIG_NAME = "draft.json"
 
 M = TypeVar("M", bound=nn.Module)
@@ -34,8 +38,9 @@ class DraftConfig:
     """Everything about a trained drafter but its tensors.
 
     ``draft_ids`` None is the full vocabulary; ``training_span`` (positions) bounds the attention;
-    ``architecture`` holds the method's own fields (n, stage layers, anchors ...); ``training`` is
-    provenance and is never interpreted.
+    ``tied_head``: the head's rows are the target's own and not in the file; ``architecture`` holds
+    the method's own fields (n, stage layers, anchors ...); ``training`` is provenance, which decoding
+    never interprets.
     """
 
     method: str
@@ -49,6 +54,7 @@ class DraftConfig:
     draft_ids: list[int] | None
     training_span: int | None
     architecture: dict[str, Any]
+    tied_head: bool = False
     training: dict[str, Any] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
@@ -78,27 +84,33 @@ class Loaded(Generic[M]):
 
 def save(directory: Path, module: nn.Module, config: DraftConfig) -> str:
     """Write a checkpoint and return the tensor file's SHA-256; an earlier one there is replaced."""
+    return write(directory, module.state_dict(), config)
+
+
+def write(directory: Path, tensors: Mapping[str, Tensor], config: DraftConfig) -> str:
+    """``save`` of a module's ``tensors`` by name."""
     directory.mkdir(parents=True, exist_ok=True)
     partial = directory / "draft.partial"
-    save_file(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}, partial
-    )
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, partial)
     digest = file_sha256(partial)
-    tensors = directory / f"draft-{digest[:16]}.safetensors"
-    os.replace(partial, tensors)
-    content = dataclasses.asdict(config) | {"tensors": tensors.name, "tensors_sha256": digest}
+    file = directory / f"draft-{digest[:16]}.safetensors"
+    os.replace(partial, file)
+    content = dataclasses.asdict(config) | {"tensors": file.name, "tensors_sha256": digest}
     partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     os.replace(partial, directory / _CONFIG_NAME)
     for older in directory.glob("draft-*.safetensors"):
-        if older != tensors:
+        if older != file:
             older.unlink()
     return digest
 
 
-def read(directory: Path, method: str) -> tuple[DraftConfig, dict[str, Tensor], str]:
+def read(
+    directory: Path, method: str, target_head: Tensor | None = None
+) -> tuple[DraftConfig, dict[str, Tensor], str]:
     """Configuration, tensors and the tensor file's SHA-256 of a ``method`` checkpoint.
 
-    Raises ``UsageError`` for a file that is missing, torn, changed, or of another method or format.
+    ``target_head`` [vocab, hidden] gives the rows of a tied head. Raises ``UsageError`` for a file
+    that is missing, torn, changed, or of another method or format.
     """
     content = _read_json(directory / _CONFIG_NAME)
     name, digest = content.pop("tensors", None), content.pop("tensors_sha256", None)
@@ -110,7 +122,23 @@ def read(directory: Path, method: str) -> tuple[DraftConfig, dict[str, Tensor], 
         raise UsageError(f"{directory} lacks the tensor file {name!r} that {_CONFIG_NAME} names")
     if (found := file_sha256(path)) != digest:
         raise UsageError(f"{path} has sha256 {found}, but {_CONFIG_NAME} was written for {digest}")
-    return config, read_safetensors(path), found
+    tensors = read_safetensors(path)
+    # A head of another shape is another target's: check_target says so.
+    if config.tied_head and target_head is not None and target_head.shape == (config.vocab, config.hidden):
+        tensors[HEAD] = DraftVocabulary(config.vocab, config.draft_ids).rows(target_head)
+    return config, tensors, found
+
+
+def method_of(directory: Path) -> str:
+    """The method that the checkpoint in ``directory`` is for."""
+    return str(_read_json(directory / _CONFIG_NAME).get("method"))
+
+
+def tensors_sha256(source: str) -> str | None:
+    """What the checkpoint at a local ``source`` says its tensors hash to; None for any other source."""
+    if source.startswith("hf:") or not (path := resolve(source)).is_dir():
+        return None
+    return _read_json(path / _CONFIG_NAME).get("tensors_sha256")
 
 
 def check_target(config: DraftConfig, shape: TargetShape, source: str) -> None:

@@ -26,7 +26,7 @@ def build_seeded(build: Callable[[], M], seed: int) -> M:
 @torch.no_grad()
 def set_head(head: nn.Linear, vocabulary: DraftVocabulary, target_head: Tensor) -> None:
     """Copy the target's head rows ([vocab, hidden]) of the draft vocabulary into ``head``."""
-    head.weight.copy_(target_head.index_select(0, vocabulary.ids.to(target_head.device)))
+    head.weight.copy_(vocabulary.rows(target_head))
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Where a checkpoint comes from: a local path or the Hugging Face hub."""
+"""Where a checkpoint comes from: a local path, this repository, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -7,19 +7,30 @@ from pathlib import Path
 
 from methods.errors import UsageError
 
+SHIPPED = "shipped:"
+"""Before the name of a checkpoint that comes with this repository."""
+_SHIPPED_ROOT = Path(__file__).parents[2] / "results" / "checkpoints"
 _HUB = re.compile(r"hf:(?P<repo>[^/@\s]+/[^/@\s]+)(@(?P<revision>[^/\s]+))?(/(?P<file>\S+))?")
 _WHOLE_REPO = ["*.json", "*.safetensors", "pytorch_model.bin"]
+
+
+def shipped(pattern: str) -> list[str]:
+    """All shipped checkpoints that the glob ``pattern`` (``shipped:...``) matches, sorted."""
+    found = _SHIPPED_ROOT.glob(pattern.removeprefix(SHIPPED))
+    return sorted(f"{SHIPPED}{path.relative_to(_SHIPPED_ROOT).as_posix()}" for path in found)
 
 
 def resolve(source: str | Path) -> Path:
     """The local file or directory of ``source``.
 
-    ``hf:owner/name[@revision]`` fetches a repository's checkpoint files, ``hf:owner/name[@revision]
-    /file`` one file. Raises ``UsageError`` if there is nothing at the path or on the hub.
+    ``shipped:TARGET/NAME`` comes with the repository; ``hf:owner/name[@revision]`` fetches a
+    repository's checkpoint files, ``hf:owner/name[@revision]/file`` one file. Raises ``UsageError``
+    if there is nothing at the path or on the hub.
     """
     text = str(source)
     if not text.startswith("hf:"):
-        path = Path(text).expanduser()
+        ours = text.startswith(SHIPPED)
+        path = _SHIPPED_ROOT / text.removeprefix(SHIPPED) if ours else Path(text).expanduser()
         if not path.exists():
             raise UsageError(f"no checkpoint at {text}; give a path or hf:owner/name[@revision][/file]")
         return path

@@ -63,6 +63,10 @@ class DraftVocabulary:
         """Columns of ``values`` [..., target_vocab] the drafter has: [..., size]."""
         return values if self.is_full else values.index_select(-1, self._table(values.device))
 
+    def rows(self, matrix: Tensor) -> Tensor:
+        """Rows of ``matrix`` [target_vocab, ...] the drafter has: [size, ...]."""
+        return matrix if self.is_full else matrix.index_select(0, self._table(matrix.device))
+
     def scatter(self, probs: Tensor) -> Tensor:
         """``probs`` [..., size] over the target's ids: [..., target_vocab], zero elsewhere."""
         if self.is_full:

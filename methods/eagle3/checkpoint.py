@@ -83,17 +83,19 @@ def load(
     draft_rope_theta: float | None = None,
     taps: Sequence[int] | None = None,
     norm_output: bool | None = None,
+    target_head: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Loaded[Eagle3Head]:
     """Load a checkpoint directory of ours or a published head, from a path or ``hf:``.
 
     ``draft_rope_theta``, ``taps`` (residual-stream indices) and ``norm_output`` (feed the normed
-    output back) override what the file says or implies. Raises ``UsageError`` for a head that does
+    output back) override what the file says or implies; ``target_head`` [vocab, hidden] has the rows
+    of a tied head. Raises ``UsageError`` for a head that does
     not fit the target, or with missing or unexpected tensors.
     """
     path, text = resolve(source), str(source)
     if (path / "draft.json").exists():
-        config, tensors, digest = checkpoint.read(path, "eagle3")
+        config, tensors, digest = checkpoint.read(path, "eagle3", target_head)
         checkpoint.check_target(config, shape, text)
         checkpoint.check_architecture(config, _ARCHITECTURE, text)
     else:

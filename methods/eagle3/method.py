@@ -101,6 +101,7 @@ class Eagle3(RoundMethod):
             self._embed,
             draft_rope_theta=self.options.draft_rope_theta,
             taps=_indices(self.options.taps),
+            target_head=self.target.head_weight,
             dtype=self.target.dtype,
         )
         self._origin = {"checkpoint": loaded.source, "checkpoint_sha256": loaded.sha256}

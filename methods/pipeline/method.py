@@ -68,6 +68,8 @@ class PipelineMethod(DecodingMethod):
                 "(a directory written by training, or an authors' file as PATH or hf:REPO/FILE), or "
                 "--untrained for a random one (not both)"
             )
+        self.tied_head = options.untrained
+        """Whether the drafter's head is rows of the target's."""
 
     @abstractmethod
     def drafter(self) -> Drafter:
@@ -102,7 +104,7 @@ class PipelineMethod(DecodingMethod):
     def distributed(self) -> Distributed:
         """The ranks' side of this method, if its ``runtime`` is distributed."""
         layout = Layout.named(self.options.layout, self.options.n)
-        return Distributed(self, layout, self.stage_layers, self.drafter())
+        return Distributed(self, layout, self.stage_layers, self.drafter(), self.tied_head)
 
     def decode(
         self,

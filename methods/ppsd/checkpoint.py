@@ -85,9 +85,11 @@ def load(
     n: int | None = None,
     stage_layers: Sequence[int] | None = None,
     head_class: str | None = None,
+    target_head: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Loaded[ExitHead]:
     """Load a checkpoint directory from a path or ``hf:``; None asks for what the file says.
+    ``target_head`` [vocab, hidden] has the rows of a tied head.
 
     Raises ``UsageError`` for a checkpoint that does not fit the target or the run, or that has
     missing or unexpected tensors.
@@ -95,7 +97,7 @@ def load(
     path, text = resolve(source), str(source)
     if not path.is_dir():
         raise UsageError(f"{text} is a file; an exit head's checkpoint is a directory")
-    config, tensors, digest = checkpoint.read(path, "ppsd")
+    config, tensors, digest = checkpoint.read(path, "ppsd", target_head)
     checkpoint.check_target(config, shape, text)
     found = config.architecture
     checkpoint.check_architecture(config, _ARCHITECTURE, text)

@@ -51,9 +51,11 @@ class Ppsd(PipelineMethod):
                 n=options.n,
                 stage_layers=self.stage_layers,
                 head_class=options.head_class,
+                target_head=target.head_weight,
                 dtype=target.dtype,
             )
             head = loaded.module
+            self.tied_head = loaded.config.tied_head
             self._about.update(checkpoint=loaded.source, checkpoint_sha256=loaded.sha256)
         self.head = head.to(target.device)
 

@@ -93,17 +93,19 @@ def load(
     n: int | None = None,
     stage_layers: Sequence[int] | None = None,
     draft_layers: int | None = None,
+    target_head: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Loaded[DraftModule]:
     """Load a checkpoint directory of ours or an authors' ``.pt`` file, from a path or ``hf:``.
 
     ``n``, ``stage_layers`` and ``draft_layers`` are what the run asks for, None for what the file
-    says. Raises ``UsageError`` for a file that does not fit the target or the run, that has missing
-    or unexpected tensors, or that would run code.
+    says; ``target_head`` [vocab, hidden] has the rows of a tied head. Raises ``UsageError`` for a
+    file that does not fit the target or the run, that has missing or unexpected tensors, or that
+    would run code.
     """
     path, text = resolve(source), str(source)
     if path.is_dir():
-        config, tensors, digest = checkpoint.read(path, "spd")
+        config, tensors, digest = checkpoint.read(path, "spd", target_head)
         checkpoint.check_target(config, shape, text)
         _check_architecture(config, text)
     else:

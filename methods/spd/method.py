@@ -63,9 +63,11 @@ class Spd(PipelineMethod):
                 n=options.n,
                 stage_layers=self.stage_layers,
                 draft_layers=options.draft_layers,
+                target_head=target.head_weight,
                 dtype=target.dtype,
             )
             self.module = loaded.module.to(target.device)
+            self.tied_head = loaded.config.tied_head
             self._about.update(checkpoint=loaded.source, checkpoint_sha256=loaded.sha256)
 
     def drafter(self) -> SpdDrafter:

@@ -27,6 +27,13 @@ def tiny_target(
 
     ``sharpness`` scales the head so that greedy choices are no near-ties and T = 1 is not flat.
     """
+    model = tiny_model(family, layers, vocab, seed, sharpness)
+    source = TinySource(family, layers, vocab, seed, dtype, sharpness)
+    return Target(model.to(dtype), name=f"tiny-{family}", source=source)
+
+
+def tiny_model(family: str, layers: int = 8, vocab: int = 64, seed: int = 0, sharpness: float = 1.0) -> Any:
+    """The transformers model of ``tiny_target``, in float32; ``UsageError`` for an unknown family."""
     if family not in FAMILIES:
         raise UsageError(f"unknown tiny family {family!r}; allowed: {', '.join(FAMILIES)}")
     with torch.random.fork_rng(devices=[]):
@@ -40,8 +47,7 @@ def tiny_target(
             model.model.embed_tokens.weight.data.mul_(0.2)
         model.lm_head.weight.data.mul_(sharpness)
     model.generation_config.eos_token_id = None
-    source = TinySource(family, layers, vocab, seed, dtype, sharpness)
-    return Target(model.to(dtype), name=f"tiny-{family}", source=source)
+    return model
 
 
 @dataclass(frozen=True)

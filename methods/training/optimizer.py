@@ -41,14 +41,15 @@ class OptimizerConfig:
 
 
 class Muon(torch.optim.Optimizer):
-    """``torch.optim.Muon`` (adjust_lr_fn="match_rms_adamw", no weight decay) in the gradient's own dtype.
+    """``torch.optim.Muon`` (adjust_lr_fn="match_rms_adamw", no weight decay), orthogonalising in ``compute``.
 
     torch's orthogonalisation always runs in bfloat16, which is 12 to 50 times slower than float32
     on processors without a bfloat16 matrix product.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, compute: torch.dtype = torch.float32) -> None:
         super().__init__(params, {"lr": lr})
+        self._compute = compute
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -62,7 +63,7 @@ class Muon(torch.optim.Optimizer):
                     state["momentum_buffer"] = torch.zeros_like(parameter.grad)
                 buffer = state["momentum_buffer"]
                 buffer.lerp_(parameter.grad, 1 - _MOMENTUM)
-                update = orthogonalise(parameter.grad.lerp(buffer, _MOMENTUM))
+                update = orthogonalise(parameter.grad.lerp(buffer, _MOMENTUM).to(self._compute))
                 # Each entry of the update then has the size AdamW's would have at the same rate.
                 parameter.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(max(parameter.shape)))
 
@@ -82,7 +83,9 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 class HeadOptimizer:
     """The optimisers of one head's parameters. Gradients are scaled, clipped and used by ``step``."""
 
-    def __init__(self, module: nn.Module, config: OptimizerConfig) -> None:
+    def __init__(
+        self, module: nn.Module, config: OptimizerConfig, compute: torch.dtype = torch.float32
+    ) -> None:
         self.config = config
         groups: dict[str, list[nn.Parameter]] = {"matrix": [], "vector": [], "head": []}
         for name, parameter in module.named_parameters():
@@ -94,7 +97,7 @@ class HeadOptimizer:
         self._parts: list[torch.optim.Optimizer] = []
         by_adam = ["vector", "head"] if config.kind == "muon" else list(groups)
         if config.kind == "muon":
-            self._parts.append(Muon(groups["matrix"], config.lr))
+            self._parts.append(Muon(groups["matrix"], config.lr, compute))
         adam = [{"params": groups[kind], "lr": rates[kind]} for kind in by_adam if groups[kind]]
         if adam:
             self._parts.append(torch.optim.AdamW(adam, betas=config.betas, weight_decay=0.0))

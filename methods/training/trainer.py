@@ -74,7 +74,8 @@ class Trainer:
         self.config = config
         self.progress = Progress(seconds=dict.fromkeys([TARGET, DATA, *(task.label for task in tasks)], 0.0))
         self._optimizers = [
-            HeadOptimizer(task.module, chosen) for task, chosen in zip(self.tasks, optimizers, strict=True)
+            HeadOptimizer(task.module, chosen, config.compute)
+            for task, chosen in zip(self.tasks, optimizers, strict=True)
         ]
         self._taps = sorted({tap for task in tasks for tap in task.taps})
 

@@ -113,5 +113,7 @@ def test_a_faulty_profile_is_refused_by_its_key(change, message):
 def test_unknown_profiles_and_depths_name_what_there_is():
     with pytest.raises(UsageError, match=r"unknown profile 'h100'; allowed: qwen3\.5-4b"):
         load_profile("h100")
-    with pytest.raises(UsageError, match="no figures for n = 16; allowed: 4, 8"):
+    with pytest.raises(UsageError, match="n = 16; allowed: n = 4 with Ls = 4, n = 8 with Ls = 3"):
         load_profile("qwen3.5-4b").pipeline(16)
+    with pytest.raises(UsageError, match="no figures for n = 8 with Ls = 4; allowed"):
+        load_profile("qwen3.5-4b").pipeline(8, draft_layers=4)

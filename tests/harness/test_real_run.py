@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import random
 import signal
 import subprocess
@@ -27,7 +26,6 @@ def start(results: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*COMMAND, "--max-new-tokens", str(TOKENS), "--results", str(results)],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},  # as conftest does: results must not depend on it
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

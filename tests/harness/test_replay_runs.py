@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import fake_world
 import pytest
-from conftest import tiny
+from replay_world import install
 
-from harness import plan, replay
+from harness import replay
 from harness.cli import parse
 from harness.manifest import read_manifest
 from harness.plan import make_plan
@@ -24,18 +23,7 @@ LINE = "--prompts 2 --max-new-tokens 12 --benchmark gsm8k --temperature 0 --temp
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real methods on a real tiny target; prompts and presets of the fake world."""
-    real = {name: registry.get(name) for name in registry.names()}
-    fake_world.install(monkeypatch.setattr)
-    for name, method in real.items():
-        monkeypatch.setitem(registry._methods, name, method)
-    target = tiny("llama")
-    monkeypatch.setattr(target, "_hashes", {"sha256": "a" * 64, "tokenizer_sha256": "b" * 64})
-    monkeypatch.setattr(target, "tokenizer", fake_world.FakeTokenizer(), raising=False)
-    monkeypatch.setattr(plan, "load_target", lambda name, dtype: target)
-    monkeypatch.setattr(
-        plan, "render", lambda *a, **k: [token % 64 for token in fake_world.render(*a, **k)][:20]
-    )
+    install(monkeypatch)
 
 
 def run(results: Path, line: str) -> int:

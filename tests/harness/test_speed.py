@@ -11,8 +11,9 @@ import torch
 from conftest import random_ids, tiny
 
 from harness import bench, speed
-from harness.speed import autoregressive, timing
+from harness.speed import autoregressive, distributed, emulation, timing
 from harness.speed.result import Ratio, Result, Settings
+from methods.checking.scripted import sometimes
 
 
 def test_arms_take_turns_after_one_unrecorded_call() -> None:
@@ -43,7 +44,7 @@ def test_ratio_is_the_median_of_neighbours() -> None:
         "case": "a case",
         "unit": "token",
         "median_s": {"old": 3.0, "new": 1.0},
-        "ratios": {"gain": {"median": 2.0, "aim": 1.5}},
+        "ratios": {"gain": {"median": 2.0, "aim": 1.5, "at_most": None}},
         "raw_s": {"old": [2.0, 20.0, 3.0], "new": [1.0, 10.0, 1.0]},
     }
 
@@ -81,6 +82,11 @@ def test_bad_input_is_one_line_and_exit_code_two(capsys, line: str, message: str
     assert out == "" and err.count("\n") == 1 and message in err
 
 
+def test_limits_are_shown_on_either_side() -> None:
+    assert Ratio("a", "b", "c", 0.9, 1.1).wished == ">= 0.9, <= 1.1"
+    assert Ratio("a", "b", "c", at_most=1.05).wished == "<= 1.05" and Ratio("a", "b", "c").wished == ""
+
+
 @pytest.mark.parametrize("subject", speed.SUBJECTS)
 def test_every_subject_has_a_measurement(subject: str) -> None:
     assert callable(speed.get(subject))
@@ -94,6 +100,43 @@ def test_arms_of_autoregressive_do_the_same_work(monkeypatch: pytest.MonkeyPatch
     assert set(found.seconds) == {"AR", "generate", "floor"}
     assert all(len(times) == 2 and min(times) > 0 for times in found.seconds.values())
     assert [ratio.aim for ratio in found.ratios] == [1.05, 0.85]
+
+
+@pytest.mark.slow
+def test_two_ranks_are_told_what_to_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tiny("llama")
+    monkeypatch.setattr(distributed, "load_target", lambda name, dtype: target)
+    monkeypatch.setattr(distributed, "benchmark_prompt", lambda target: random_ids(9))
+    (found,) = distributed.measure(Settings(dtypes=("float32",), tokens=30, repeats=2))
+    assert "stages of 3;5 layers" in found.case
+    assert {len(times) for times in found.seconds.values()} == {2}
+    by_name = {ratio.name: found.values(ratio)[0] for ratio in found.ratios}
+    right = [sometimes(distributed.RIGHT)(index) for index in range(1, 30)]
+    # a cycle costs the larger stage, a wrong draft another cycle
+    assert by_name["S"] == pytest.approx(8 / 5 / (2 - sum(right) / 29), rel=0.1)
+    assert by_name["projected / measured"] < 1.05, "a projection leaves the runtime's own cost out"
+
+
+def test_stages_are_balanced_with_head_and_drafter() -> None:
+    target = tiny("llama")
+    layer = sum(matrix.numel() for matrix in target.layers[0].matrices())
+    head = target.head_weight.numel()
+    assert distributed.balanced(target, draft_weights=head) == 4
+    assert distributed.balanced(target, draft_weights=head + 4 * layer) == 2
+    assert distributed.balanced(target, draft_weights=100 * layer) == 1
+
+
+@pytest.mark.slow
+def test_emulated_cycles_are_held_against_the_slowest_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulation, "_TOKENS", 30)
+    monkeypatch.setattr(emulation, "CYCLE_LIMITS", {4: (1.05, 1.10)})
+    monkeypatch.setattr(emulation, "STAGES", 4)
+    cycles, speedup = emulation.measure(Settings(tokens=30, repeats=1))
+    median, mean = (cycles.values(ratio)[0] for ratio in cycles.ratios)
+    assert median >= 0.99 and mean >= 0.99, "no cycle is shorter than its slowest stage"
+    assert cycles.seconds["slowest stage"] == [0.0079]
+    gain, model = (speedup.values(ratio)[0] for ratio in speedup.ratios)
+    assert 0 < gain < 4 and model < 1.02
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "hybrid"])

@@ -1,10 +1,12 @@
 """Tables as pure functions of summary lines."""
 
+import dataclasses
+
 import pytest
 
 from paper_tables import published
 from paper_tables import table as tables
-from paper_tables.measured import from_summary
+from paper_tables.measured import Origin, from_summary, with_devices
 from paper_tables.plan import SPECS, TABLE1, Row
 from paper_tables.render import render
 
@@ -100,6 +102,35 @@ def test_number_of_prompts_is_told_per_temperature():
     assert "T = 1: 2 prompts per benchmark." in notes
 
 
+ORIGIN = Origin("tiny", "float32", "A Processor, 2 cores, torch 2.13.0", 64, 50, 1.0)
+
+
+def test_notes_say_what_was_measured_on_what():
+    lines = [line("gsm8k", prompts=8), line("gsm8k", temperature=1.0, prompts=2)]
+    table = build(from_summary(AR, lines, origin=ORIGIN))
+    wanted = [
+        "T = 0: 8 prompts per benchmark, at most 64 new tokens each.",
+        "T = 1, top-k 50, top-p 1: 2 prompts per benchmark, at most 64 new tokens each.",
+        "measured: tiny in float32 on A Processor, 2 cores, torch 2.13.0.",
+    ]
+    assert table.notes[1:4] == wanted
+    for format_name in ("markdown", "latex"):
+        assert all(note in render(table, format_name) for note in wanted)
+    (row,) = table.data.dropna(subset=["prompts"]).query("temperature == 1").to_dict("records")
+    assert (row["dtype"], row["max_new_tokens"], row["machine"]) == ("float32", 64, ORIGIN.machine)
+
+
+def test_rows_measured_elsewhere_are_named():
+    other = dataclasses.replace(ORIGIN, dtype="bfloat16", max_new_tokens=512)
+    cells = from_summary(AR, [line("gsm8k")], origin=ORIGIN) + from_summary(
+        SPD, [line("gsm8k")], origin=other
+    )
+    notes = build(cells).notes
+    assert "T = 0: 8 prompts per benchmark, at most 64 or 512 new tokens each." in notes
+    assert f"measured (AR): tiny in float32 on {ORIGIN.machine}." in notes
+    assert f"measured (SPD n=8 Ls=3): tiny in bfloat16 on {ORIGIN.machine}." in notes
+
+
 def test_rows_of_the_paper():
     labels = [row.label for row in TABLE1]
     assert labels[0] == "AR" and labels[-1] == "n-gram" and len(labels) == len(set(labels)) == 13
@@ -121,9 +152,30 @@ def test_wallclock_table_shows_times_and_the_published_speedup():
     )
     table = build(measured, number="2")
     assert cell(table, SPD.label, "tok/s") == "20.5"
-    assert cell(table, SPD.label, "wall-clock") == "1.50 [1.40, 1.60]"
+    assert cell(table, SPD.label, "measured wall-clock, one process") == "1.50 [1.40, 1.60]"
+    assert cell(table, SPD.label, "measured wall-clock, a process per stage") == "-"
     assert cell(table, SPD.label, "Qwen3.5-9B wall-clock (published)") == "2.67"
     assert "S0" not in table.sections[0].frame
+
+
+def test_kinds_of_wallclock_never_share_a_column():
+    ranks = SPECS["2"].rows[-1]
+    (measured,) = from_summary(SPD, [line(tok_per_s=20.5, wallclock_speedup=1.5)])
+    for mode, speedup in (("emulate", 2.0), ("project", 2.5)):
+        lines = [line(wallclock_speedup=speedup, wallclock_speedup_interval=[1.9, 2.6]), line("gsm8k")]
+        measured = with_devices(measured, mode, lines)
+    (staged,) = from_summary(ranks, [line(tok_per_s=30.0, wallclock_speedup=1.2)])
+    table = build([measured, staged], rows=(AR, SPD, ranks), number="2")
+    shown = {
+        "measured wall-clock, one process": ("1.50", "-"),
+        "measured wall-clock, a process per stage": ("-", "1.20"),
+        "emulated wall-clock (qwen3.5-4b)": ("2.00 [1.90, 2.60]", "-"),
+        "projected wall-clock (qwen3.5-4b)": ("2.50 [1.90, 2.60]", "-"),
+    }
+    for column, cells in shown.items():
+        assert (cell(table, SPD.label, column), cell(table, ranks.label, column)) == cells
+    notes = "\n".join(table.notes)
+    assert "n = 8, Ls = 3: stage 4.20, draft 3.49" in notes and "AR 28.4 a token" in notes
 
 
 def test_schedule_table_shows_the_published_ranges():

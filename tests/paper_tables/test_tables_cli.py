@@ -67,6 +67,12 @@ BASELINE = [
     if entry.error is None
 ]
 NGRAM = Row.of("n-gram", "ngram")
+HEADER = {
+    "argv": ["--method", "ngram", "--max-new-tokens", "8"],
+    "target": {"target": "tiny", "sha256": "f" * 64, "dtype": "float32"},
+    "machine": {"cpu": "A Processor", "cores": 2, "gpus": ["A Card", "A Card"]},
+    "torch": "2.13.0",
+}
 
 
 def test_stored_records_give_the_figures_of_full_ones(tmp_path):
@@ -125,7 +131,7 @@ def world(monkeypatch):
     """What would be run, in lists; ``spd`` is refused, ``eagle3`` cannot be replayed."""
     calls = {"replay": [], "decode": []}
 
-    def make_plan(request):
+    def make_plan(request, shard):
         if request.method == "spd":
             raise UsageError("no checkpoint\nfor tiny")
         name = f"{request.method}-{request.mode}"
@@ -144,13 +150,16 @@ def world(monkeypatch):
     monkeypatch.setattr(runs.runner, "run", run)
     monkeypatch.setattr(
         runs,
-        "_header",
-        lambda sheet, row, temperature, plan: {
-            "argv": sheet.arguments(row, temperature),
-            "checkpoints": runs.checkpoints(sheet.preset, row),
-        },
+        "header",
+        lambda sheet, row, temperature, plan: (
+            HEADER
+            | {
+                "argv": sheet.arguments(row, temperature),
+                "drafter": runs.drafter(sheet.preset, row),
+            }
+        ),
     )
-    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {})
+    monkeypatch.setattr(runs, "drafter", lambda preset, row: None)
     return calls
 
 
@@ -173,7 +182,7 @@ def test_what_is_stored_is_not_run_again_but_refusals_are_retried(sheet, world, 
     runs.fill(sheet, [NGRAM, SPD])
     assert len(world["replay"]) == 1
     monkeypatch.setattr(
-        runs, "make_plan", lambda request: FakePlan(request, Path("x"), {1: FakeMethod(True)})
+        runs, "make_plan", lambda request, shard: FakePlan(request, Path("x"), {1: FakeMethod(True)})
     )
     runs.fill(sheet, [NGRAM, SPD])
     assert len(world["replay"]) == 2
@@ -189,7 +198,7 @@ def test_other_arguments_are_another_record(sheet, world):
 
 def test_another_drafter_is_another_record(sheet, world, monkeypatch):
     runs.fill(sheet, [NGRAM])
-    monkeypatch.setattr(runs, "checkpoints", lambda preset, row: {"ngram": "new"})
+    monkeypatch.setattr(runs, "drafter", lambda preset, row: {"checkpoint": "ngram", "sha256": "new"})
     runs.fill(sheet, [NGRAM])
     assert len(world["replay"]) == 2
 
@@ -205,7 +214,7 @@ def test_times_are_never_replayed(sheet, world):
 
 
 def test_ar_refusing_stops_the_table(sheet, world, monkeypatch):
-    def refuse(request):
+    def refuse(request, shard):
         raise UsageError("unknown preset 'tiny'")
 
     monkeypatch.setattr(runs, "make_plan", refuse)
@@ -236,13 +245,17 @@ def test_the_harness_accepts_the_arguments_of_every_row(sheet):
 def test_table_is_printed_and_written(format_name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runs, "fill", lambda *_: None)
     path = stored.file_of(tmp_path / "tiny", TABLE1[-1], "quick", 0.0, "replay")
-    stored.write(path, {"argv": []}, RECORDS)
+    stored.write(path, HEADER, RECORDS)
     argv = ["1", "--preset", "tiny", "--format", format_name, "--results", str(tmp_path)]
     assert cli.main(argv) == 0
     (written,) = (entry for entry in (tmp_path / "tiny").iterdir() if entry.is_file())
     assert written.stem == "table1"
     printed = capsys.readouterr().out
     assert written.read_text(encoding="utf-8") == printed and "n-gram" in printed
+    assert "2 x A Card, A Processor, 2 cores, torch 2.13.0" in printed
+    if format_name != "csv":
+        assert "T = 0: 2 prompts per benchmark, at most 8 new tokens each." in printed
+        assert "measured: tiny in float32 on 2 x A Card" in printed
 
 
 def test_all_tables_from_stored_records_alone(tmp_path, monkeypatch):
@@ -303,5 +316,6 @@ def test_committed_results_stay_small():
 
 
 def test_sizes():
+    assert SPECS["2"].sizes["paper"] is SIZES["paper"] and SPECS["2"].sizes["quick"].folder == "quick-timed"
     assert SIZES["paper"].max_new_tokens == 512 and set(SIZES["paper"].prompts.values()) == {80}
     assert SIZES["quick"].max_new_tokens == 64 and SIZES["quick"].prompts[0.0] == 4

@@ -8,10 +8,14 @@ from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import torch
+
 from methods.errors import UsageError
 from methods.training.optimizer import OptimizerConfig
 
 Compute = Literal["float32", "bfloat16"]
+_NATIVE_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
+"""Names of ``torch.cpu.get_capabilities`` that mean a bfloat16 matrix product in hardware."""
 _SUFFIX = ".toml"
 
 
@@ -22,8 +26,8 @@ class Recipe:
     ``max_length`` tokens of a conversation, also the attention span of the trained drafter;
     ``vocabulary`` rows of the draft heads; ``tokens`` the default budget in supervised positions
     (0: one epoch); ``sequences`` per optimiser step over all processes; ``micro_tokens`` at most in
-    memory at once; ``eval_every`` in supervised positions; ``optimizer`` for all heads, with
-    ``overrides`` by method name.
+    memory at once; ``eval_every`` in supervised positions; ``compute`` of the passes, in the
+    file also "auto" (``native_compute``); ``optimizer`` for all heads, with ``overrides`` by method name.
     """
 
     name: str
@@ -40,6 +44,14 @@ class Recipe:
 
     def optimizer_for(self, method: str) -> OptimizerConfig:
         return self.overrides.get(method, self.optimizer)
+
+
+def native_compute() -> Compute:
+    """bfloat16 where the device multiplies it natively; emulated it is several times slower than float32."""
+    if torch.cuda.is_available():
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    able = torch.cpu.get_capabilities()
+    return "bfloat16" if any(able.get(name) for name in _NATIVE_BFLOAT16) else "float32"
 
 
 def recipe_names() -> list[str]:
@@ -61,6 +73,8 @@ def parse_recipe(name: str, text: str) -> Recipe:
         values: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"recipe {name!r} is not valid TOML: {error}") from None
+    if values.get("compute") == "auto":
+        values["compute"] = native_compute()
     shared = values.pop("optimizer", None)
     if not isinstance(shared, dict):
         raise UsageError(f"recipe {name!r}: table 'optimizer' is missing")

@@ -11,7 +11,7 @@ from methods.interface import DecodeResult, DecodingMethod, SamplingParams
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.layout import Layout
 from methods.pipeline.distributed.rank_process import Report
-from methods.pipeline.distributed.ranks import Ranks
+from methods.pipeline.distributed.ranks import THREADS, Ranks
 from methods.pipeline.drafter import Drafter, critical_layers
 from methods.target.target import PREFILL_CHUNK, Target
 from methods.transcript import Transcript
@@ -19,14 +19,20 @@ from methods.verification import ProposalRule
 
 
 class Distributed:
-    """Decodes like ``Lockstep``, one rank per stage. ``reports`` are those of the last call.
+    """Decodes like ``Lockstep``, one rank per stage. ``reports`` are those of the last call; with
+    ``timings`` they hold every phase of every cycle.
 
     Raises ``UsageError`` for a target that exists in this process only, and for a world of ranks
     that does not fit the layout.
     """
 
     def __init__(
-        self, method: DecodingMethod, layout: Layout, stage_layers: Sequence[int], drafter: Drafter
+        self,
+        method: DecodingMethod,
+        layout: Layout,
+        stage_layers: Sequence[int],
+        drafter: Drafter,
+        tied_head: bool,
     ) -> None:
         target: Target = method.target
         if target.source is None:
@@ -35,6 +41,7 @@ class Distributed:
             )
         self._target = target
         self.reports: list[Report] = []
+        self.timings = False
         self.job = Job(
             source=target.source,
             layout=layout,
@@ -45,6 +52,7 @@ class Distributed:
             vocabulary=None if drafter.vocabulary.is_full else tuple(drafter.vocabulary.ids.tolist()),
             build=type(method),
             options=dataclasses.replace(method.options, runtime="lockstep"),
+            tied_head=tied_head,
             device=str(target.device).split(":")[0],
         )
 
@@ -56,7 +64,6 @@ class Distributed:
         stop_ids: Sequence[int],
         rule: ProposalRule,
         width: int,
-        timings: bool = False,
     ) -> DecodeResult:
         """See ``DecodingMethod.decode``; raises ``RunFailure`` if a rank fails."""
         self._target.check_prompt(prompt_ids)
@@ -69,7 +76,7 @@ class Distributed:
             tuple(stop_ids),
             width,
             PREFILL_CHUNK,
-            timings,
+            self.timings,
         )
         self.reports = Ranks.of(self.job.layout).decode(self.job, request)
         result = self.reports[0].result
@@ -82,4 +89,5 @@ class Distributed:
             "runtime": "distributed",
             "layout": "n+1" if layout.own_drafter else "n",
             "ranks": layout.world,
+            "threads": THREADS,
         }

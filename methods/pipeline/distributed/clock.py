@@ -29,6 +29,11 @@ class Clock:
 
     def __init__(self, record: bool = False) -> None:
         self.spans: list[Span] | None = [] if record else None
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was so far."""
+        self.spans = None if self.spans is None else []
         self.cycle = 0
         self._sums = dict.fromkeys(PHASES, 0.0)
         self._last = time.perf_counter()

@@ -22,7 +22,8 @@ class Job:
 
     ``reads``, ``series`` and ``vocabulary`` (draft ids, None: all) describe the drafter, which only
     its own rank builds: by ``build(target, options)``, whose result has a method ``drafter()``.
-    ``draft_layers`` are those on a cycle's critical path. With an ``emulation`` nothing is loaded.
+    ``tied_head``: its head is the target's. ``draft_layers`` are those on a cycle's critical path.
+    With an ``emulation`` nothing is loaded.
     """
 
     source: TargetSource | None
@@ -34,6 +35,7 @@ class Job:
     vocabulary: tuple[int, ...] | None
     build: Callable[[Target, Any], Any] | None
     options: Any
+    tied_head: bool
     device: str
     """"cpu", or "cuda": then each rank takes the GPU of its local rank."""
     emulation: Emulation | None = None
@@ -47,12 +49,11 @@ class Job:
         """What ``rank`` needs of the target."""
         drafts, stage = rank == self.layout.drafter, self.layout.stage(rank)
         first, last = self.bounds[rank] if stage is not None else (0, 0)
-        untrained = drafts and getattr(self.options, "untrained", False)  # its head is the target's
         return Part(
             first,
             last,
             embedding=stage == 1 or (drafts and 0 in self.reads),
-            head=rank == self.layout.last or untrained,
+            head=rank == self.layout.last or (drafts and self.tied_head),
         )
 
     def taps(self, stage: int) -> list[int]:

@@ -36,6 +36,8 @@ from methods.pipeline.distributed.watch import Watch
 
 _PRELOAD = ("methods.pipeline.distributed.rank_process", "methods.registry", "transformers.modeling_utils")
 """Imported once, in the process that the ranks are forked from."""
+THREADS = 1
+"""Of a rank. A stage on CPUs stands for a device, and the smallest one there is a core."""
 _GRACE_S = 2.0
 _running: Ranks | None = None
 
@@ -45,7 +47,7 @@ class Ranks:
     any number of jobs and prompts. A rank that fails ends all of them and raises ``RunFailure`` in
     the main thread, wherever that is."""
 
-    def __init__(self, layout: Layout, threads: int = 1) -> None:
+    def __init__(self, layout: Layout, threads: int = THREADS) -> None:
         check_world(layout)
         self.layout, self.world = layout, layout.world
         self.address, self._own_store = join() if under_torchrun() else open_store()
@@ -65,7 +67,7 @@ class Ranks:
         atexit.register(self.close)
 
     @classmethod
-    def of(cls, layout: Layout, threads: int = 1) -> Ranks:
+    def of(cls, layout: Layout, threads: int = THREADS) -> Ranks:
         """The ranks that run already, if they are enough, else new ones in their place."""
         global _running
         if _running is None or _running.closed or _running.world < layout.world:
@@ -156,7 +158,13 @@ class Ranks:
         self._check()
 
 
-def serve_as_rank(threads: int = 1) -> None:
+def close() -> None:
+    """End the ranks of this process, if there are any."""
+    if _running is not None:
+        _running.close()
+
+
+def serve_as_rank(threads: int = THREADS) -> None:
     """Be one of the ranks a launcher started; rank 0's place is taken by a child of its process."""
     address, _ = join()
     rank, local_rank = environment_rank()

@@ -45,7 +45,7 @@ class Watch:
         self._address, self._processes, self._fail = address, list(processes), fail
         self._world = world
         self._seen: dict[int, _Seen] = {}
-        self._decoding = False
+        self._decoding_since: float | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -53,11 +53,11 @@ class Watch:
     @contextmanager
     def decoding(self) -> Iterator[None]:
         """While the ranks owe a result."""
-        self._decoding = True
+        self._decoding_since = time.monotonic()
         try:
             yield
         finally:
-            self._decoding = False
+            self._decoding_since = None
 
     def stop(self) -> None:
         self._stop.set()
@@ -108,8 +108,12 @@ class Watch:
                 return f"{self._name(rank)} does not respond for {SILENT_S:g} s (last: {seen.doing})"
             if not seen.patient and now - seen.step_at > STUCK_S:
                 return f"{self._name(rank)} has not moved for {STUCK_S:g} s ({seen.doing})"
-        still = [seen for seen in self._seen.values() if now - seen.step_at > STUCK_S]
-        if self._decoding and len(still) == self._world:
+        since = self._decoding_since
+        if since is None:
+            return None
+        # They may have been idle for long before: that was no fault of theirs.
+        still = [seen for seen in self._seen.values() if now - max(seen.step_at, since) > STUCK_S]
+        if len(still) == self._world:
             waits = "; ".join(f"{self._name(rank)}: {seen.doing}" for rank, seen in self._seen.items())
             return f"no rank has moved for {STUCK_S:g} s ({waits})"
         return None

@@ -12,32 +12,24 @@ books of the cycle, which a device that computes by itself makes free.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from methods.interface import DecodeResult
 from methods.pipeline.controller import PipelineController, Verdict
-from methods.pipeline.distributed.channel import ByteReceiver, TensorReceiver
-from methods.pipeline.distributed.clock import COMPUTE, CONTROL, DRAFT, SEND, VERIFY, WAIT, Clock
+from methods.pipeline.distributed.clock import COMPUTE, CONTROL, DRAFT, SEND, VERIFY, Clock
+from methods.pipeline.distributed.incoming import Incoming
 from methods.pipeline.distributed.job import Request
 from methods.pipeline.distributed.links import Links
-from methods.pipeline.distributed.messages import (
-    Offers,
-    pack_offers,
-    pack_verdict,
-    unpack_offers,
-    unpack_verdict,
-)
+from methods.pipeline.distributed.messages import Offers, pack_verdict, unpack_verdict
 from methods.pipeline.distributed.progress import Progress
+from methods.pipeline.distributed.prompt_pass import PromptPass, Taps
+from methods.pipeline.distributed.proposals import Proposals
 from methods.pipeline.distributed.setup import Setup
 from methods.pipeline.drafter import Features
-from methods.pipeline.tree import Level, Node, Proposal
+from methods.pipeline.tree import Level, Node
 from methods.transcript import Transcript
-from methods.verification import DraftLaw
-
-Taps = Mapping[int, Tensor]
 
 
 class Worker:
@@ -64,9 +56,9 @@ class Worker:
         self._ahead: tuple[Level, Tensor, Taps] | None = None
         """A level of the next cycle that has run already, with its outputs."""
         self._output = setup.sizes.like
-        self._owed = 0
-        """Proposals under way that a flush made useless before they arrived."""
         self.clock = Clock(request.timings)
+        self._incoming = Incoming(self.clock, progress)
+        self._proposals = Proposals(setup, links, self._decisions, self._incoming)
         self.wasted = 0
         """Nodes run ahead of a verdict that dropped them."""
 
@@ -75,7 +67,8 @@ class Worker:
         """Take part in one decode call."""
         started = time.perf_counter()
         request, job = self._request, self._setup.job
-        first = self._prefill()
+        prompt = PromptPass(self._setup, self._links, request, self._progress, self._stage, self._drafter)
+        first = prompt.run(self._decisions)
         prefilled = time.perf_counter()
         transcript = Transcript(request.max_new_tokens, request.stop_ids)
         pipeline = PipelineController(
@@ -88,68 +81,13 @@ class Worker:
             job.draft_layers,
         )
         self._enter((pipeline.root,))
-        self.clock = Clock(request.timings)
+        self.clock.restart()
         while not pipeline.finished:
             self._cycle(pipeline)
-        self._skip_owed_offers()
+        self._proposals.skip_owed()
         seconds = time.perf_counter() - prefilled
         reason = transcript.finish_reason or "length"
         return DecodeResult(transcript.tokens, pipeline.steps, prefilled - started, seconds, reason)
-
-    def _prefill(self) -> int:
-        """Run the prompt through the stages, a chunk behind the other; returns the token after it."""
-        ids, size, blocks = self._request.prompt_ids, self._request.chunk, self._links.blocks
-        chunks = [ids[start : start + size] for start in range(0, len(ids), size)]
-        hidden, own_taps = self._setup.sizes.like, []
-        if self._stage is not None:
-            for chunk in chunks:
-                hidden = self._prefill_input(chunk)
-                hidden, taps = self._stage.prefill(hidden)
-                self._progress.step()
-                if not self._is_last:
-                    blocks.send(self._setup.rank + 1, hidden)
-                if self._drafter is not None:
-                    own_taps.append(taps)
-                elif taps:
-                    blocks.send(self._setup.job.layout.drafter, torch.cat(list(taps.values())))
-        if self._drafter is not None:
-            self._drafter.start(self._prompt_features(chunks, own_taps), self._tree)
-        if self._is_last:
-            first = self._decisions.first(self._setup.logits(hidden[:, -1:])[0, -1])
-            for sender in self._links.verdict_out:
-                sender.send(pack_verdict(first, (), None))
-        else:
-            assert self._links.verdict_in is not None
-            first, _ = unpack_verdict((), self._receive_bytes(self._links.verdict_in, "the first token"))
-        blocks.flush()
-        return first
-
-    def _prefill_input(self, chunk: tuple[int, ...]) -> Tensor:
-        if self._is_first:
-            return self._setup.embed(list(chunk))
-        with self._progress.waiting("a chunk of the prompt"):
-            return self._links.blocks.receive(self._setup.rank - 1, 1, len(chunk), self._setup.sizes.hidden)
-
-    def _prompt_features(self, chunks: list[tuple[int, ...]], own_taps: list[Taps]) -> Tensor:
-        """The drafter's features of the prompt [prompt, reads, hidden], from all stages."""
-        size, like = self._setup.sizes.hidden, self._setup.sizes.like
-        job, start = self._setup.job, 0
-        prompt = like.new_empty(len(self._request.prompt_ids), len(self._reads), size)
-        for number, chunk in enumerate(chunks):
-            part = prompt[start : start + len(chunk)]
-            start += len(chunk)
-            if 0 in self._reads:
-                part[:, self._reads.index(0)] = self._setup.embed(list(chunk))[0]
-            if own_taps:
-                for row, value in own_taps[number].items():
-                    part[:, row] = value[0]
-            for stage in self._links.taps_in:
-                rows = job.taps(stage)
-                with self._progress.waiting(f"taps of the prompt from stage {stage}"):
-                    block = self._links.blocks.receive(stage - 1, len(rows), len(chunk), size)
-                for row, value in zip(rows, block, strict=True):
-                    part[:, row] = value
-        return prompt
 
     def _cycle(self, pipeline: PipelineController) -> None:
         newest, work = pipeline.newest, pipeline.stage_work()
@@ -169,7 +107,7 @@ class Worker:
             self._run_ahead_of_upstream()
         told = drafter is None and bool(newest)
         if pipeline.expansion_due:  # before the verification only if n = 1
-            self._expand(pipeline, self._receive_offers(newest) if told else offers)
+            self._expand(pipeline, self._proposals.receive(newest) if told else offers)
             told = False
         later: tuple[Verdict, Node] | None = None
         if pipeline.verification_due:
@@ -180,11 +118,12 @@ class Worker:
             else:
                 self._settle(verdict, root)
         if pipeline.expansion_due:
-            self._expand(pipeline, self._receive_offers(newest) if told else offers)
+            self._expand(pipeline, self._proposals.receive(newest) if told else offers)
             told = False
         if later is not None:
             self._settle(*later)
-        self._owed += told
+        if told:
+            self._proposals.owe()
         if self._upstream:
             self._take_upstream()
             self._forget_inputs(pipeline)
@@ -230,9 +169,10 @@ class Worker:
 
     def _take_upstream(self) -> None:
         """Receive what the stage before made of its level."""
-        assert self._links.hidden_in is not None
         level, self._upstream = self._upstream, ()
-        rows = self._receive(self._links.hidden_in, f"hidden states from stage {(self._number or 0) - 1}")
+        rows = self._incoming.tensor(
+            self._links.hidden_in, f"hidden states from stage {(self._number or 0) - 1}"
+        )
         for i, node in enumerate(level):
             self._inputs[node.id] = rows[None, i : i + 1].clone()
 
@@ -245,42 +185,17 @@ class Worker:
         assert self._drafter is not None
         self.clock.lap(CONTROL)
         logits = self._drafter.draft(pipeline, self._features)
-        rows = self._decisions.offers(logits, self._setup.vocabulary)
+        rows = self._proposals.choose(logits)
         self.clock.lap(DRAFT)
-        packed = pack_offers(rows)
-        for sender in self._links.offers_out:
-            sender.send(packed)
-        if self._links.law_out is not None and self._decisions.drawn:
-            self._links.law_out.send(rows[0][0].record.probs)
+        offers = self._proposals.send(newest, rows)
         self.clock.lap(SEND)
-        return {node.id: row for node, row in zip(newest, rows, strict=True)}
-
-    def _skip_owed_offers(self) -> None:
-        while self._owed:
-            self._owed -= 1
-            self._receive_offers(())
-
-    def _receive_offers(self, newest: Level) -> Offers:
-        assert self._links.offers_in is not None
-        self._skip_owed_offers()
-        data = self._receive_bytes(self._links.offers_in, "the drafter's proposals")
-        offers = unpack_offers(newest, self._links.offers_each, data)
-        if self._links.law_in is not None and self._decisions.drawn:
-            probs = self._receive(self._links.law_in, "the drafter's law").clone()
-            offers = {key: [self._with_law(row[0], probs)] for key, row in offers.items()}
         return offers
-
-    def _with_law(self, proposal: Proposal, probs: Tensor) -> Proposal:
-        vocabulary = self._setup.vocabulary
-        index = int(torch.searchsorted(vocabulary.ids, proposal.token))
-        law = DraftLaw(probs.to(self._setup.sizes.like.device), vocabulary, index)
-        return proposal._replace(record=law)
 
     def _collect_taps(self, work: tuple[Level, ...]) -> None:
         for stage, receiver in self._links.taps_in.items():
             level = work[stage - 1]
             if level:
-                rows = self._receive(receiver, f"taps from stage {stage}")
+                rows = self._incoming.tensor(receiver, f"taps from stage {stage}")
                 values = zip(self._setup.job.taps(stage), rows.unbind(1), strict=True)
                 self._store_taps(level, dict(values))
 
@@ -301,8 +216,7 @@ class Worker:
             if child is not None:
                 self._run_ahead_of_upstream()
         else:
-            assert self._links.verdict_in is not None
-            data = self._receive_bytes(self._links.verdict_in, "the verdict of the last stage")
+            data = self._incoming.data(self._links.verdict_in, "the verdict of the last stage")
             token, child = unpack_verdict(pipeline.candidates, data)
         return pipeline.commit(token, child)
 
@@ -349,17 +263,3 @@ class Worker:
                 self._features[node.id] = sizes.like.new_empty(len(self._reads), sizes.hidden)
                 if embedded and hidden is not None:
                     self._features[node.id][self._reads.index(0)] = hidden[0, i]
-
-    def _receive(self, receiver: TensorReceiver, what: str) -> Tensor:
-        self.clock.lap(CONTROL)
-        with self._progress.waiting(what):
-            message = receiver.receive()
-        self.clock.lap(WAIT)
-        return message
-
-    def _receive_bytes(self, receiver: ByteReceiver, what: str) -> bytes | memoryview:
-        self.clock.lap(CONTROL)
-        with self._progress.waiting(what):
-            message = receiver.receive()
-        self.clock.lap(WAIT)
-        return message

@@ -62,6 +62,7 @@ def recipe() -> Recipe:
         held_out=3,
         eval_every=64,
         max_length=64,
+        compute="float32",
     )
 
 
@@ -221,7 +222,7 @@ def test_shipped_recipes_load(name: str) -> None:
         ("max_length = 512", "max_lenth = 512", "unknown key 'max_lenth'"),
         ("max_length = 512", "", "key 'max_length' is missing"),
         ('kind = "muon"', 'kind = "sgd"', "optimizer: key 'kind' must be one of muon, adamw"),
-        ("sequences = 12", "sequences = 8.5", "key 'sequences' must be a whole number"),
+        ("sequences = 4", "sequences = 8.5", "key 'sequences' must be a whole number"),
     ],
 )
 def test_faulty_recipes_name_the_key(old: str, new: str, message: str) -> None:

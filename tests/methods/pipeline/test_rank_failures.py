@@ -14,12 +14,16 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import random_ids, tiny
+from torch.distributed import HashStore
 
 from methods import registry
 from methods.errors import RunFailure, UsageError
 from methods.interface import SamplingParams
 from methods.pipeline.distributed import ranks as ranks_module
+from methods.pipeline.distributed.rank_process import beat_key
 from methods.pipeline.distributed.ranks import Ranks
+from methods.pipeline.distributed.rendezvous import put
+from methods.pipeline.distributed.watch import STUCK_S, Watch
 from methods.target.files import weights_sha256
 from methods.target.parts import DirectorySource
 from methods.target.target import Target
@@ -119,6 +123,21 @@ def test_a_rank_that_cannot_load_is_named(tmp_path):
     pipeline.distributed.job = dataclasses.replace(job, source=other)
     with pytest.raises(RunFailure, match=r"rank \d \(.*\) failed: UsageError: target .* has weights"):
         pipeline.decode(random_ids(6), SamplingParams(), 3)
+
+
+def test_ranks_that_were_idle_are_not_taken_for_stuck():
+    watch, store = Watch.__new__(Watch), HashStore()
+    watch._seen, watch._world, watch.layout, watch._decoding_since = {}, 2, None, None
+
+    def fault(now: float) -> str | None:
+        for rank in range(2):
+            put(store, beat_key(rank), [now, 1, True, "waiting for a prompt"])
+        return watch._fault(store, now)
+
+    assert fault(0.0) is None and fault(60.0) is None
+    watch._decoding_since = 100.0
+    assert fault(100.1) is None, "what they do now is not known before their next sign of life"
+    assert "no rank has moved for 8 s (rank 0: waiting for a prompt" in fault(100.0 + STUCK_S + 0.1)
 
 
 def test_ranks_do_not_survive_the_process_that_started_them():

@@ -2,6 +2,7 @@
 
 import os
 
+import authors_format
 import pytest
 import torch
 from torch import nn
@@ -33,45 +34,8 @@ NORM, ROTARY = RMSNorm(16, 1e-6, zero_centred=True), rotary_from_theta(1e7, 2)
 IDS = [0, 3, 4, 11, 19]
 
 
-def contents(layout="B", draft_layers=2, inter=40) -> dict:
-    """What the facts sheet says such a file holds, written without this package's modules."""
-    h, rows, kv, hd = 16, 16, 8, 8
-    shapes = {f"aggr_projs.{i}.weight": (h, (i + 1) * h) for i in range(4)}
-    for j in range(draft_layers):
-        layer = {
-            "input_layernorm": (h,),
-            "post_attention_layernorm": (h,),
-            "self_attn.q_proj": ((2 if layout == "B" else 1) * rows, h),
-            "self_attn.k_proj": (kv, h),
-            "self_attn.v_proj": (kv, h),
-            "self_attn.o_proj": (h, rows),
-            "self_attn.q_norm": (hd,),
-            "self_attn.k_norm": (hd,),
-            "mlp.gate_proj": (inter, h),
-            "mlp.up_proj": (inter, h),
-            "mlp.down_proj": (h, inter),
-        }
-        shapes |= {f"spec_layers.{j}.{name}.weight": shape for name, shape in layer.items()}
-    shapes["lm_head.weight"] = (len(IDS), h)
-    generator = torch.Generator().manual_seed(5)
-    return {
-        "state_dict": {
-            name: (torch.randn(shape, generator=generator) * 0.2).bfloat16() for name, shape in shapes.items()
-        },
-        "config": {
-            "version": 11,
-            "hidden_size": 16,
-            "vocab_size": 20,
-            "draft_vocab_size": len(IDS),
-            "num_stages": 4,
-            "num_spec_layers": draft_layers,
-            "num_aggr_types": 4,
-            "aggr_feature_bound": [0, 2, 5, 7],
-            "trained_with_use_deepest": True,
-            "base_model_path": "/somewhere/else",
-            "draft_token_ids": list(IDS),
-        },
-    }
+def contents(layout="B") -> dict:
+    return authors_format.contents(SHAPE, layout, n=4, anchors=(0, 2, 5, 7), draft_ids=IDS)
 
 
 def load(tmp_path, content, shape=SHAPE, **asked):

@@ -9,10 +9,11 @@ from methods.training.optimizer import HeadOptimizer, Muon, OptimizerConfig, ort
 CONFIG = OptimizerConfig("muon", 1e-2, 1e-3, 1e-3, warmup=0.1, decay="linear", clip=1.0)
 
 
-def test_muon_is_torchs_but_for_its_precision() -> None:
+@pytest.mark.parametrize("compute", [torch.float32, torch.bfloat16])
+def test_muon_is_torchs_but_for_its_precision(compute: torch.dtype) -> None:
     start = torch.randn(24, 16, generator=torch.Generator().manual_seed(0))
     mine, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    ours = Muon([mine], lr=0.01)
+    ours = Muon([mine], lr=0.01, compute=compute)
     torchs = torch.optim.Muon([theirs], lr=0.01, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     for seed in range(3):
         gradient = torch.randn(24, 16, generator=torch.Generator().manual_seed(seed + 1))

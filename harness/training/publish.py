@@ -1,0 +1,98 @@
+"""``python -m harness.train publish``: a trained head in the form that is handed on, with what it measures.
+
+Tensors become bfloat16, head rows that training left as the target's are not stored, and the JSON
+gets the head's step acceptance, L_acc and S0 on benchmark prompts, none of which is training data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness import replay
+from harness.cli import parse
+from harness.plan import make_plan
+from harness.summary import OVERALL, rows
+from methods.drafting import checkpoint
+from methods.drafting.checkpoint import HEAD, DraftConfig
+from methods.drafting.vocabulary import DraftVocabulary
+from methods.target.target import Target
+
+PROMPTS, NEW_TOKENS = 8, 128
+"""Per benchmark, and the cap on each answer, of the figures in a published checkpoint."""
+
+_FIGURES = ("step_acceptance", "L_acc", "S0", "S")
+_EAGLE3_STEPS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """The checkpoint directory ``head`` is published as ``out``; runs that measure it go below ``runs``."""
+
+    head: Path
+    out: Path
+    preset: str
+    runs: Path
+
+
+def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
+    """Write ``request.out``; returns the figures that went into its JSON."""
+    config, tensors, _ = checkpoint.read(request.head, checkpoint.method_of(request.head))
+    checkpoint.check_target(config, target.shape, str(request.head))
+    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
+    if HEAD in tensors:
+        rows_ = DraftVocabulary(config.vocab, config.draft_ids).rows(target.head_weight)
+        if torch.equal(tensors[HEAD], rows_.to(torch.bfloat16).cpu()):
+            del tensors[HEAD]
+            config = dataclasses.replace(config, tied_head=True)
+    checkpoint.write(request.out, tensors, config)
+    figures = measure(str(request.out), config, request.preset, request.runs)
+    training = config.training | {"measured": figures}
+    checkpoint.write(request.out, tensors, dataclasses.replace(config, training=training))
+    return figures
+
+
+def measure(source: str, config: DraftConfig, preset: str, runs: Path) -> dict[str, Any]:
+    """Greedy figures of the drafter at ``source``, and of a random one of the same shape, by replay."""
+    argv = ["--preset", preset, "--mode", "replay", "--temperature", "0"]
+    argv += ["--prompts", str(PROMPTS), "--max-new-tokens", str(NEW_TOKENS)]
+    asked = {name: str(value) for name, value in run_options(config).items()}
+    flags = [word for pair in asked.items() for word in ("--option", "=".join(pair))]
+    plans = []
+    for drafter in (["--checkpoint", source], ["--untrained"]):
+        plan = make_plan(parse(["--method", config.method, *flags, *drafter, *argv]))
+        plans.append(dataclasses.replace(plan, directory=runs / plan.directory.name))
+    trained, untrained = (_figures(outcome.records) for outcome in replay.run(plans, sys.argv))
+    return {
+        "preset": preset,
+        "options": asked,
+        "prompts_per_benchmark": PROMPTS,
+        "max_new_tokens": NEW_TOKENS,
+        "temperature": 0.0,
+        "dtype": plans[0].dtype,
+        "by_benchmark": trained,
+        "untrained": untrained[OVERALL],
+    }
+
+
+def run_options(config: DraftConfig) -> Mapping[str, Any]:
+    """Options of a run, besides the checkpoint, that use a drafter as it was trained."""
+    if config.method == "eagle3":
+        return {"m": _EAGLE3_STEPS}
+    options: dict[str, Any] = {"n": config.architecture["n"]}
+    if config.method == "spd":
+        options |= {
+            "draft_layers": config.architecture["draft_layers"],
+            "schedule": config.training["schedule"],
+        }
+    return options
+
+
+def _figures(records: Any) -> dict[str, dict[str, float | None]]:
+    return {line["benchmark"]: {name: line[name] for name in _FIGURES} for line in rows(records)}

@@ -1,0 +1,79 @@
+"""Publishing: what is stored, what is left out, and that the published head drafts as the trained one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import tiny
+from safetensors.torch import load_file
+
+from harness.training import publish as module
+from harness.training.heads import build_task, parse_head
+from harness.training.publish import PublishRequest, publish, run_options
+from methods import registry
+from methods.drafting import checkpoint
+from methods.drafting.vocabulary import DraftVocabulary
+from methods.errors import UsageError
+
+FIGURES = {"by_benchmark": {"overall": {"S0": 1.5}}}
+HEADS = ("spd:n=4,layers=1,schedule=post-step", "eagle3", "ppsd:n=4")
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Sources measured, without measuring: there is no benchmark for a tiny target."""
+    seen: list[str] = []
+    monkeypatch.setattr(module, "measure", lambda source, *_: seen.append(source) or FIGURES)
+    return seen
+
+
+def trained(directory: Path, spec: str, change_head: bool = False) -> Path:
+    target = tiny("llama")
+    vocabulary = DraftVocabulary(target.vocab_size, range(0, 64, 2))
+    task = build_task(parse_head(spec), target, vocabulary, 32, 0)
+    if change_head:
+        with torch.no_grad():
+            task.module.lm_head.weight[3] += 1.0
+    task.save(directory, target, {"tokens_seen": 5})
+    return directory
+
+
+@pytest.mark.parametrize("spec", HEADS)
+def test_a_head_left_as_the_targets_is_tied_and_decodes_as_before(
+    spec: str, tmp_path: Path, measured
+) -> None:
+    head, out = trained(tmp_path / "head", spec), tmp_path / "out"
+    assert publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama")) == FIGURES
+    assert measured == [str(out)]
+    content = json.loads((out / "draft.json").read_text())
+    assert content["tied_head"] and content["training"]["measured"] == FIGURES
+    assert content["training"]["tokens_seen"] == 5
+    stored = load_file(out / content["tensors"])
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16} and "lm_head.weight" not in stored
+    config, _, _ = checkpoint.read(out, content["method"])
+    for source in (head, out):
+        method = registry.create(
+            config.method, tiny("llama"), {"checkpoint": str(source), **run_options(config)}
+        )
+        drafter = method.head if config.method != "spd" else method.module
+        assert torch.equal(drafter.lm_head.weight, tiny("llama").head_weight[::2])
+
+
+def test_a_trained_head_is_stored(tmp_path: Path) -> None:
+    head, out = trained(tmp_path / "head", "ppsd:n=4", change_head=True), tmp_path / "out"
+    publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama"))
+    content = json.loads((out / "draft.json").read_text())
+    assert not content["tied_head"] and "lm_head.weight" in load_file(out / content["tensors"])
+
+
+def test_a_tied_head_needs_its_target(tmp_path: Path) -> None:
+    head, out = trained(tmp_path / "head", "ppsd:n=4"), tmp_path / "out"
+    publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama"))
+    config, tensors, _ = checkpoint.read(out, "ppsd")
+    assert "lm_head.weight" not in tensors
+    with pytest.raises(UsageError, match="trained for target layers"):
+        checkpoint.check_target(config, dataclasses.replace(tiny("llama").shape, num_layers=3), "it")
