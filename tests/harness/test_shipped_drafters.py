@@ -1,4 +1,4 @@
-"""The drafters that come with the repository: they measure what their JSON says, far more than random ones."""
+"""The drafters that come with the repository measure what their JSON says, far more than random ones."""
 
 from __future__ import annotations
 
