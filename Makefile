@@ -4,12 +4,14 @@ PYTHON  ?= python3
 PRESET  ?= smollm2-135m
 SIZE    ?= quick
 WORKERS ?= 2
+MINUTES ?= 10
+SEED    ?= 0
 
 BIN   := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types bench tables clean
+.PHONY: help setup test lint types bench lossless soak tables clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z%0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +36,12 @@ types: $(READY)  ## mypy on harness and methods
 
 bench: $(READY)  ## time AR against model.generate and against the memory floor
 	$(BIN)/python -m harness.bench
+
+lossless: $(READY)  ## run the 29 checks of losslessness on the built-in methods
+	$(BIN)/python -m harness.check
+
+soak: $(READY)  ## decode random prompts with random options against plain decoding (MINUTES, SEED)
+	$(BIN)/python -m harness.soak --minutes $(MINUTES) --seed $(SEED)
 
 table%: $(READY)  ## run what Table N still lacks and print it, e.g. make table1 (PRESET, SIZE)
 	$(BIN)/python -m paper_tables $* --preset $(PRESET) --size $(SIZE)

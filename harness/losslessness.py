@@ -75,6 +75,17 @@ def probe(hf: Any, ids: Sequence[int], positions: int = PROBE_POSITIONS) -> Prob
     return Probe(rows[-1], float((torch.stack(rows) - block).abs().max()))
 
 
+def probe_at(hf: Any, prompt_ids: Sequence[int], ar_ids: Sequence[int], position: int) -> Probe:
+    """``probe`` at output ``position``. Where fewer than ``PROBE_POSITIONS`` precede it, too few to
+    measure rounding on, the difference is the larger of theirs and of all of AR's text."""
+    ids = [*prompt_ids, *ar_ids[:position]]
+    there = probe(hf, ids)
+    if len(ids) > PROBE_POSITIONS:
+        return there
+    whole = probe(hf, [*prompt_ids, *ar_ids]).block_step_difference
+    return Probe(there.logits, max(there.block_step_difference, whole))
+
+
 def measured_status(
     hf: Any, prompt_ids: Sequence[int], ar_ids: Sequence[int], ids: Sequence[int]
 ) -> Literal["exact", "tie", "mismatch"]:
@@ -82,5 +93,5 @@ def measured_status(
     position = first_difference(ar_ids, ids)
     if position is None:
         return "exact" if len(ar_ids) == len(ids) else "mismatch"
-    there = probe(hf, [*prompt_ids, *ar_ids[:position]])
+    there = probe_at(hf, prompt_ids, ar_ids, position)
     return classify(ar_ids, ids, lambda _, token: there.gap(token), there.block_step_difference)

@@ -33,13 +33,7 @@ def typed(method: str, texts: Mapping[str, str]) -> dict[str, Any]:
     ``UsageError`` for an option the method does not have, listing those it has, and for a text
     that is not of the option's type.
     """
-    allowed = registry.option_names(method)
-    unknown = sorted(set(texts) - set(allowed))
-    if unknown:
-        raise UsageError(
-            f"method {method!r} has no option {', '.join(map(repr, unknown))}; "
-            f"allowed: {', '.join(allowed) or 'none'}"
-        )
+    registry.check_options(method, texts)
     hints = get_type_hints(registry.get(method).Options)
     return {name: convert(name, text, hints[name]) for name, text in texts.items()}
 

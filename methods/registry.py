@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -75,6 +75,12 @@ def create(name: str, target: Any, options: Mapping[str, Any] | None = None) -> 
     """Build a method for ``target``. Options the method does not have are refused by name."""
     cls = get(name)
     given = dict(options or {})
+    check_options(name, given)
+    return cls(target, cls.Options(**given))
+
+
+def check_options(name: str, given: Iterable[str]) -> None:
+    """``UsageError`` for options the method does not have, with those it has."""
     allowed = option_names(name)
     unknown = sorted(set(given) - set(allowed))
     if unknown:
@@ -82,7 +88,6 @@ def create(name: str, target: Any, options: Mapping[str, Any] | None = None) -> 
             f"method {name!r} has no option {', '.join(map(repr, unknown))}; "
             f"allowed: {', '.join(allowed) or 'none'}"
         )
-    return cls(target, cls.Options(**given))
 
 
 def _discover() -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.drafter import Drafter, Features
+from methods.pipeline.lockstep import Lockstep
+from methods.pipeline.method import PipelineMethod
 from methods.pipeline.tree import Node
 from methods.ppsd.exit_head import ExitHead
 from methods.spd.draft_module import DraftModule
@@ -87,3 +90,17 @@ def exit_head_definition(target: Target, head: ExitHead) -> Definition:
         return head.stateless(taps[layer][0])[-1]
 
     return logits
+
+
+def watch_drafts(
+    method: PipelineMethod,
+    definition: Definition,
+    prompt_ids: Sequence[int],
+    script: Drafter,
+    max_new_tokens: int,
+) -> tuple[WatchedDrafter, DecodeResult]:
+    """C17 in the loop: decode greedily with the drafter of ``method`` watched and ``script`` proposing."""
+    drafter = WatchedDrafter(method.drafter(), definition, prompt_ids, script)
+    width = method.options.width
+    run = Lockstep(method.target, method.stage_layers, drafter, SamplingParams(), "point-mass", width)
+    return drafter, run.decode(prompt_ids, max_new_tokens, ())

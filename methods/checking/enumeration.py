@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -20,16 +21,37 @@ _IMPOSSIBLE = 1e-7
 """Laws are float32: what is less likely than their rounding is not followed."""
 
 
+_MOST_PATHS = 50_000
+
+SEEDS = range(8)
+
+
+class EnumerationError(RuntimeError):
+    """Enumeration cannot tell the law of this code: too many ways to fall, or other random numbers."""
+
+
+def check_randomness(run: Callable[[int], Hashable]) -> None:
+    """Raise ``EnumerationError`` if ``run(seed)`` draws anything outside ``Draws``: with all of its
+    choices fixed, the result must not depend on the seed."""
+    if len({_run_with(_Chance([]), partial(run, seed)) for seed in SEEDS}) > 1:
+        raise EnumerationError("random numbers are drawn outside methods.sampling.Draws")
+
+
 def exact_law(run: Callable[[], Hashable]) -> dict[Any, float]:
     """Probability of every result of ``run()``, whose randomness is all from ``Draws``.
 
     The result must not depend on anything else that changes between calls. Their number is the
     product of the choices, so keep vocabularies and drafts small. Raises ``RuntimeError`` where one
-    decode call uses the target's draw of one position for two decisions.
+    decode call uses the target's draw of one position for two decisions, ``EnumerationError`` for too
+    many choices.
     """
     law: defaultdict[Any, float] = defaultdict(float)
     waiting: list[list[int]] = [[]]
+    paths = 0
     while waiting:
+        paths += 1
+        if paths > _MOST_PATHS:
+            raise EnumerationError(f"more than {_MOST_PATHS} ways for the choices to fall")
         given = waiting.pop()
         chance = _Chance(given)
         law[_run_with(chance, run)] += chance.probability

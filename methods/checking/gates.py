@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from methods.checking.enumeration import distance, exact_law
+from methods.checking.enumeration import check_randomness, distance, exact_law
 from methods.checking.laws import Fit, block_counts, fit, joint_law
 from methods.checking.table_target import TableTarget
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
@@ -16,11 +16,15 @@ GREEDY = SamplingParams()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check: ``cases`` looked at, and the first ``fault``, None if there is none."""
+    """The outcome of one check: ``cases`` looked at, and the first ``fault``, None if there is none.
+    ``tokens`` were decoded, ``accepted`` of ``drafted`` draft nodes kept on the way."""
 
     check: str
     cases: int
     fault: str | None = None
+    tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
     @property
     def passed(self) -> bool:
@@ -37,13 +41,16 @@ def identity(
     """C1: the tokens of ``reference``. At T > 0 only for methods that draw the target's own token
     and compare (point-mass proposals), since those share ``Draws.target``."""
 
+    results: list[DecodeResult] = []
+
     def faults() -> Iterator[str | None]:
         for prompt in prompts:
             expected = reference.decode(prompt, sampling, max_new_tokens).tokens
             result = method.decode(prompt, sampling, max_new_tokens)
+            results.append(result)
             yield _difference(result, expected) or trace_fault(result)
 
-    return _finding("identity", faults())
+    return _finding("identity", faults(), results)
 
 
 def caps(
@@ -102,10 +109,22 @@ def repeats(method: DecodingMethod, prompt: Sequence[int], max_new_tokens: int, 
             first, second = (method.decode(prompt, sampling, max_new_tokens).tokens for _ in range(2))
             outputs.append(first)
             yield None if first == second else f"seed {seed}: {first} and then {second}"
-        for place, tokens in enumerate(zip(*outputs, strict=True)):
-            yield None if len(set(tokens)) > 1 else f"all {seeds} seeds give {tokens[0]} at token {place}"
+        yield from _constant_places(outputs)
 
     return _finding("repeats", faults())
+
+
+def varies(method: DecodingMethod, prompt: Sequence[int], max_new_tokens: int, seeds: int) -> Finding:
+    """The second half of C11 alone: at no place do all seeds give the same token."""
+    sampled = (SamplingParams(temperature=1.0, seed=seed) for seed in range(seeds))
+    outputs = [method.decode(prompt, sampling, max_new_tokens).tokens for sampling in sampled]
+    return _finding("varies", _constant_places(outputs))
+
+
+def _constant_places(outputs: Sequence[Sequence[int]]) -> Iterator[str | None]:
+    for place, tokens in enumerate(zip(*outputs, strict=True)):
+        constant = len(set(tokens)) == 1
+        yield f"all {len(outputs)} seeds give {tokens[0]} at token {place}" if constant else None
 
 
 def law(
@@ -130,13 +149,28 @@ def law(
     )
 
 
-def law_distance(method: DecodingMethod, target: TableTarget, sampling: SamplingParams) -> float:
+def law_distance(
+    method: DecodingMethod,
+    target: TableTarget,
+    sampling: SamplingParams,
+    max_new_tokens: int | None = None,
+) -> float:
     """C9 without noise: total variation between the joint law of the first ``period`` tokens, by
     enumeration of all that chance can do, and the target's. For small vocabularies and few tokens;
-    rounding leaves about 1e-7."""
+    rounding leaves about 1e-7.
+
+    ``max_new_tokens`` (default ``period``) is the cap of the calls: with a larger one drafts may be
+    deeper. Raises ``EnumerationError`` where enumeration cannot tell.
+    """
     table = target.table
+    cap = table.period if max_new_tokens is None else max_new_tokens
     prompt = [token % table.vocab for token in range(table.period)]
-    found = exact_law(lambda: tuple(method.decode(prompt, sampling, table.period).tokens))
+
+    def block(seed: int = sampling.seed) -> tuple[int, ...]:
+        return tuple(method.decode(prompt, replace(sampling, seed=seed), cap).tokens[: table.period])
+
+    check_randomness(block)
+    found = exact_law(block)
     blocks = itertools.product(range(table.vocab), repeat=table.period)
     law = joint_law(table, sampling, target.logits_dtype).tolist()
     return distance(found, dict(zip(blocks, law, strict=True)))
@@ -180,10 +214,19 @@ def _difference(result: DecodeResult, expected: Sequence[int]) -> str | None:
     )
 
 
-def _finding(check: str, faults: Iterator[str | None]) -> Finding:
-    cases = 0
+def _finding(check: str, faults: Iterator[str | None], results: Sequence[DecodeResult] = ()) -> Finding:
+    cases, first = 0, None
     for fault in faults:
         cases += 1
         if fault is not None:
-            return Finding(check, cases, fault)
-    return Finding(check, cases)
+            first = fault
+            break
+    steps = [step for result in results for step in result.steps]
+    return Finding(
+        check,
+        cases,
+        first,
+        tokens=sum(len(result.tokens) for result in results),
+        drafted=sum(step.drafted for step in steps),
+        accepted=sum(step.accepted for step in steps),
+    )

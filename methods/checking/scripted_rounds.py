@@ -68,6 +68,20 @@ def knowing_chain(output: Sequence[int], vocab: int, m: int, right: Right) -> Pr
     return propose
 
 
+def rounds_by_hand(right: Right, m: int, max_new_tokens: int) -> list[tuple[int, int]]:
+    """(drafted levels, accepted) of every round of ``knowing_chain``: each emits one token more than it
+    accepts."""
+    rounds, done = [], 1
+    while done < max_new_tokens:
+        depth = min(m, max_new_tokens - done - 1)
+        accepted = 0
+        while accepted < depth and right(done + accepted):
+            accepted += 1
+        rounds.append((depth, accepted))
+        done += accepted + 1
+    return rounds
+
+
 def knowing_tree(
     output: Sequence[int], vocab: int, m: int, width: int, right: Right, seed: int = 0
 ) -> Propose:

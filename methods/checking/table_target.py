@@ -43,6 +43,12 @@ class LawTable:
         generator = torch.Generator().manual_seed(seed)
         return cls(sharpness * torch.randn(contexts, vocab, generator=generator), period)
 
+    @classmethod
+    def tied(cls, vocab: int, period: int = 3, seed: int = 3) -> LawTable:
+        """Logits in steps of a half: most top-k and top-p boundaries fall between equal tokens."""
+        table = cls.random(vocab, period, seed)
+        return cls((table.logits * 2).round() / 2, period)
+
     @property
     def vocab(self) -> int:
         return self.logits.shape[1]

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 from authors_format import contents, draft_logits
-from small_world import save_family, save_prompts
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from harness.checking.small_world import save_family, save_prompts
 from harness.records import read_records
 from harness.run import main
 from methods.drafting.decoder_layer import Attention, RMSNorm

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_world import CONTEXT, save_prompts, save_target
 
 from harness import journal
 from harness.benchmarks import hub
+from harness.checking.small_world import CONTEXT, save_prompts, save_target
 from harness.records import read_records
 from harness.run import main
 from methods import assets

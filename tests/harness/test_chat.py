@@ -6,35 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
 
 from harness import chat
+from harness.checking.small_world import BOS, TEMPLATE, make_tokenizer
 from methods.errors import UsageError
 
-BOS, EOS = "<s>", "</s>"
-TEMPLATE = (
-    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}</s>{% endfor %}"
-    "{% if add_generation_prompt %}[assistant]{% endif %}"
-    "{% if enable_thinking is defined and not enable_thinking %}(quiet){% endif %}"
-)
 USER = [{"role": "user", "content": "hi there"}]
-
-
-def make_tokenizer(*, adds_bos: bool, template: str | None = TEMPLATE, has_bos: bool = True):
-    """A byte-level tokenizer without merges: every text is encodable, nothing is downloaded."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate([BOS, EOS, *alphabet])}
-    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    if adds_bos:
-        core.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token=BOS if has_bos else None, eos_token=EOS
-    )
-    tokenizer.chat_template = template
-    return tokenizer
 
 
 def text_of(tokenizer, ids: list[int]) -> str:

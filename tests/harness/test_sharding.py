@@ -13,10 +13,10 @@ from pathlib import Path
 
 import fake_world
 import pytest
-from small_world import save_prompts, save_target
 from test_resume import ARGUMENTS, TOTAL, content
 from torch.distributed import HashStore
 
+from harness.checking.small_world import save_prompts, save_target
 from harness.compare import Run
 from harness.manifest import read_manifest
 from harness.records import BASELINE, RECORDS, read_baseline, read_file, read_records

@@ -4,9 +4,13 @@ import pytest
 from check_worlds import PIPELINES, STAGES, family, in_turns, pipeline, scripted
 from conftest import random_ids
 
-from methods.checking.drafts import WatchedDrafter, draft_module_definition, exit_head_definition
+from methods.checking.drafts import (
+    WatchedDrafter,
+    draft_module_definition,
+    exit_head_definition,
+    watch_drafts,
+)
 from methods.checking.gates import GREEDY
-from methods.pipeline.lockstep import Lockstep
 
 PROMPT = random_ids(4, seed=2)
 
@@ -19,9 +23,8 @@ def watch(target, label, n, tokens, width=1, prompt=PROMPT, **options) -> Watche
     else:
         definition = draft_module_definition(target, method.module, series=label == "spd post-step")
     script = scripted(target, n, in_turns, tokens).drafter(prompt, GREEDY)
-    drafter = WatchedDrafter(method.drafter(), definition, prompt, script)
-    run = Lockstep(target, method.stage_layers, drafter, GREEDY, "point-mass", width)
-    decided = [step.accepted for step in run.decode(prompt, tokens, ()).steps if step.emitted]
+    drafter, result = watch_drafts(method, definition, prompt, script, tokens)
+    decided = [step.accepted for step in result.steps if step.emitted]
     assert decided == [in_turns(index) for index in range(1, tokens)]
     return drafter
 

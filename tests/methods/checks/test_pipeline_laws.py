@@ -1,13 +1,12 @@
 """C9-C13: at T > 0 the decoded tokens follow the target's law exactly."""
 
-import dataclasses
-
 import pytest
 import torch
 from check_worlds import PIPELINES, VOCAB, pipeline, table_target
 
 from methods.checking import gates
 from methods.checking.laws import chi_square
+from methods.checking.reported import largest_score, pipeline_laws
 from methods.checking.scripted import ScriptedDrafter, ScriptedPipeline, random_laws
 from methods.checking.table_target import LawTable, TableTarget
 from methods.drafting.vocabulary import DraftVocabulary
@@ -118,33 +117,15 @@ def test_the_reported_law_is_the_one_drawn_from(sampling, vocabulary, dtype):
     assert chi_square(counts, reported.double()) > 1e-4
 
 
-def reported_laws(method, sampling, tokens):
-    """The drawn token and reported law of every node of a run, those thrown away included."""
-    run = method.lockstep([0, 1, 2], sampling)
-    pipeline = run.begin([0, 1, 2], tokens, ())
-    nodes = {}
-    while not pipeline.finished:
-        run.cycle(pipeline)
-        nodes |= {node.id: node for level in pipeline.in_flight for node in level if node.record is not None}
-    return [
-        (node.token, node.record.vocabulary.scatter(node.record.probs).double()) for node in nodes.values()
-    ]
-
-
-def reported_law_scores(method, sampling, tokens=600):
-    """How often the likeliest token of its law was drawn, the second, ..., as standard deviations from
-    what the laws report. By rank, since over many laws the ids themselves average out."""
-    pairs = reported_laws(method, sampling, tokens)
-    laws, order = torch.stack([law for _, law in pairs]).sort(dim=-1, descending=True, stable=True)
-    drawn = (order == torch.tensor([token for token, _ in pairs])[:, None]).double()
-    return (drawn - laws).sum(0) / (laws * (1 - laws)).sum(0).sqrt().clamp(min=1e-9)
+def reported_laws(method, sampling, tokens=600):
+    return pipeline_laws(method.lockstep([0, 1, 2], sampling), [0, 1, 2], tokens)
 
 
 @pytest.mark.parametrize("sampling", [PLAIN, WARPED], ids=["plain", "top-k top-p"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_reported_law_of_a_run_is_the_one_drawn_from(sampling, dtype):
     method = law_pipeline(table_target(), "sampled", 1, ids=[0, 2, 3], dtype=dtype)
-    assert float(reported_law_scores(method, sampling).abs().max()) < 4
+    assert largest_score(reported_laws(method, sampling)) < 4
 
 
 def test_point_mass_drafts_carry_no_law():
@@ -170,12 +151,6 @@ def test_seeds_decide_the_output(label, rule, width):
     assert finding.cases == 6 + 6
 
 
-def tied_table() -> LawTable:
-    """Logits in steps of a half: most top-k and top-p boundaries fall between equal tokens."""
-    table = LawTable.random(VOCAB, period=3, seed=3, sharpness=1.0)
-    return dataclasses.replace(table, logits=(table.logits * 2).round() / 2)
-
-
 WARPS = [SamplingParams(1.0, top_k=2), SamplingParams(1.0, top_p=0.6), SamplingParams(0.7, 3, 0.7), PLAIN]
 
 
@@ -189,7 +164,7 @@ def truthful_pipeline(target: TableTarget, draft_logits: torch.Tensor) -> Script
 @pytest.mark.parametrize("sampling", WARPS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_equal_logits_are_warped_equally_so_nothing_is_rejected(sampling, dtype):
-    target = TableTarget(tied_table(), 3, logits_dtype=dtype)
+    target = TableTarget(LawTable.tied(VOCAB), 3, logits_dtype=dtype)
     result = truthful_pipeline(target, target.table.logits.to(dtype)).decode([0, 1, 2], sampling, 300)
     assert sum(step.accepted for step in result.steps) == 299
     assert len(result.steps) == 299 + 2

@@ -6,34 +6,51 @@ import functools
 from collections.abc import Callable
 
 import pytest
-import torch
 from check_worlds import GREEDY, autoregressive, family, in_turns, pipeline, scripted, table_target
 from conftest import random_ids
+from seeded_faults import (
+    accept_unverified_after_a_fill,
+    be_greedy,
+    count_cycles_twice,
+    draft_without_top_p,
+    forget_completed_rows_at_a_flush,
+    forget_the_fill,
+    gather_nothing,
+    go_on_after_a_stop_id,
+    keep_rejected_rows,
+    never_roll_back,
+    newest_state,
+    one_token_too_many,
+    reject_without_residual,
+    report_another_law,
+    roll_back_one_less,
+    roll_rows_back_one_less,
+    see_every_node,
+    uniform_without_seed,
+)
 from test_pipeline_drafts import watch
 from test_pipeline_laws import (
     CLOSE,
     PLAIN,
     WARPED,
     law_pipeline,
-    reported_law_scores,
+    reported_laws,
     small_target,
-    tied_table,
     truthful_pipeline,
 )
 
 from methods import verification
 from methods.checking import gates
+from methods.checking.reported import largest_score
 from methods.checking.states import watch_states
-from methods.checking.table_target import TableTarget
+from methods.checking.table_target import LawTable, TableTarget
 from methods.drafting.session import RowSession
-from methods.interface import SamplingParams
 from methods.pipeline import decisions
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.lockstep import Lockstep
 from methods.ppsd.drafter import PpsdDrafter
-from methods.sampling import Draws, pick, probabilities
+from methods.sampling import Draws
 from methods.spd.drafter import SpdDrafter
-from methods.target.block import Block
 from methods.target.state import AttentionCache, RecurrentCache, State
 from methods.transcript import Transcript
 
@@ -64,11 +81,11 @@ def sampled_law() -> bool:
 
 
 def reported_law() -> bool:
-    return float(reported_law_scores(law_pipeline(table_target(), "sampled", 1), PLAIN, 300).abs().max()) < 4
+    return largest_score(reported_laws(law_pipeline(table_target(), "sampled", 1), PLAIN, 300)) < 4
 
 
 def one_warping() -> bool:
-    target = TableTarget(tied_table(), 3)
+    target = TableTarget(LawTable.tied(5), 3)
     result = truthful_pipeline(target, target.table.logits).decode([0, 1, 2], WARPED, 100)
     return all(step.accepted for step in result.steps if step.emitted)
 
@@ -106,112 +123,6 @@ def table() -> bool:
 def table_tree() -> bool:
     return identity(table_target(), width=4)
 
-
-# Faults. Each takes the place of a function of the product.
-
-
-def accept_unverified_after_a_fill(run: Lockstep, pipeline: PipelineController) -> None:
-    """The first draft behind a token that was not drafted itself passes without a look."""
-    root = pipeline.root
-    if pipeline._filling and pipeline.candidates:
-        child = pipeline.candidates[0]
-        run._settle(pipeline, pipeline.commit(child.token, child), root)
-    else:
-        ORIGINAL[Lockstep, "_verify"](run, pipeline)
-
-
-def roll_back_one_less(state: State, mark: int) -> None:
-    ORIGINAL[State, "rollback"](state, min(mark + 1, state.length))
-
-
-def never_roll_back(state: State, slots) -> None:
-    pass
-
-
-def newest_state(cache: RecurrentCache, slot: int):
-    return cache.states[max(cache.states)] if slot >= 0 else None
-
-
-def gather_nothing(cache: AttentionCache, base: int, slots) -> None:
-    pass
-
-
-def see_every_node(state: State, start: int, parents, record: bool) -> Block:
-    block = ORIGINAL[State, "_tree_block"](state, start, parents, record)
-    assert block.visible is not None
-    block.visible[:] = torch.ones_like(block.visible).tril(start)
-    return block
-
-
-def report_another_law(cls, logits, vocabulary, sampling, draws):
-    probs = probabilities(logits, sampling)
-    return cls(probabilities(logits / 2, sampling), vocabulary, pick(probs, draws.draft()))
-
-
-def reject_without_residual(p, law, draws):
-    if draws.acceptance() * float(law.probs[law.index]) < float(p[law.token]):
-        return True, law.token
-    return False, pick(p, draws.acceptance())
-
-
-def draft_without_top_p(cls, logits, vocabulary, sampling, draws):
-    probs = probabilities(logits, SamplingParams(sampling.temperature, sampling.top_k))
-    return cls(probs, vocabulary, pick(probs, draws.draft()))
-
-
-def be_greedy(logits, sampling):
-    return probabilities(logits, GREEDY)
-
-
-def go_on_after_a_stop_id(transcript: Transcript, tokens) -> int:
-    transcript.tokens.extend(tokens)
-    if len(transcript.tokens) >= transcript.max_new_tokens:
-        transcript.finish_reason = "length"
-    return 1
-
-
-def one_token_too_many(transcript: Transcript, max_new_tokens: int, stop_ids=()) -> None:
-    ORIGINAL[Transcript, "__init__"](transcript, max_new_tokens + 1, stop_ids)
-
-
-def count_cycles_twice(run: PipelineController, phases=None) -> None:
-    ORIGINAL[PipelineController, "end_cycle"](run, phases)
-    run.steps.append(run.steps[-1])
-
-
-def forget_the_fill(run: PipelineController, phases=None) -> None:
-    ORIGINAL[PipelineController, "end_cycle"](run, phases)
-    if not run.steps[-1].emitted:
-        run.steps.pop()
-
-
-def uniform_without_seed(draws: Draws) -> float:
-    return float(torch.rand(()))
-
-
-def keep_rejected_rows(drafter: PpsdDrafter, verdict, root) -> None:
-    pass
-
-
-def roll_rows_back_one_less(session: RowSession, length: int) -> None:
-    ORIGINAL[RowSession, "rollback"](session, min(length + 1, session.length))
-
-
-def forget_completed_rows_at_a_flush(drafter: SpdDrafter, verdict, root) -> None:
-    if verdict.accepted:
-        ORIGINAL[SpdDrafter, "settle"](drafter, verdict, root)
-
-
-PLACES = [
-    (Lockstep, "_verify"),
-    (State, "rollback"),
-    (State, "_tree_block"),
-    (Transcript, "__init__"),
-    (PipelineController, "end_cycle"),
-    (RowSession, "rollback"),
-    (SpdDrafter, "settle"),
-]
-ORIGINAL = {(owner, name): getattr(owner, name) for owner, name in PLACES}
 
 FAULTS: list[tuple[object, str, object, Callable[[], bool]]] = [
     (Lockstep, "_verify", accept_unverified_after_a_fill, table),

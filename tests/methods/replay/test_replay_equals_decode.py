@@ -8,8 +8,8 @@ import torch
 from conftest import random_ids
 
 from methods import registry
+from methods.checking.replays import replay_fault
 from methods.interface import SamplingParams
-from methods.replay import KnownOutput
 from methods.target.target import Target
 from methods.target.tiny import FAMILIES, tiny_target
 
@@ -61,16 +61,11 @@ def scramble(subject):
 
 def check(subject, prompt, sampling, max_new_tokens, stop_ids=()):
     """Decode, replay from AR's output, compare; returns the trace."""
-    model = subject.target
-    reference = registry.create("autoregressive", model).decode(prompt, sampling, max_new_tokens, stop_ids)
-    decoded = subject.decode(prompt, sampling, max_new_tokens, stop_ids)
-    assert decoded.tokens == reference.tokens
     assert subject.can_replay(sampling)
-    cap = model.room(prompt, max_new_tokens)
-    replayed = subject.replay(KnownOutput(model, prompt, reference.tokens, sampling, cap))
-    assert replayed.expected is None
-    assert replayed.steps == [dataclasses.replace(step, phases={}) for step in decoded.steps]
-    return replayed.steps
+    reference = registry.create("autoregressive", subject.target)
+    decoded, fault = replay_fault(subject, reference, prompt, sampling, max_new_tokens, stop_ids)
+    assert fault is None, fault
+    return decoded.steps
 
 
 @pytest.mark.parametrize(("family", "name", "options"), CASES, ids=str)

@@ -7,13 +7,13 @@ import pytest
 from conftest import random_ids
 from fitted_head import PROMPTS, fitted, outputs
 from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_target
-from torch import Tensor
 
 from methods.checking.gates import GREEDY
+from methods.checking.round_states import watch_rounds
 from methods.checking.scripted import sometimes
 from methods.checking.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree
 from methods.interface import SamplingParams
-from methods.rounds import DraftSession, RoundMethod
+from methods.rounds import RoundMethod
 from methods.target.tiny import FAMILIES
 
 BOUND = {"tiny-hybrid": 5e-5}
@@ -21,58 +21,13 @@ BOUND = {"tiny-hybrid": 5e-5}
 differs from its stepwise form by that much before any rollback."""
 
 
-class Watch(DraftSession):
-    """The inner session, and a comparison with a fresh prefill whenever something was committed."""
-
-    def __init__(self, inner: DraftSession, method: RoundMethod, states: list) -> None:
-        self._inner, self._method, self._states = inner, method, states
-        self._tokens: list[int] = []
-        self.verifications = -1
-
-    def observe(self, tokens, taps: Tensor) -> None:
-        first = not self._tokens
-        self._tokens += tokens
-        self.verifications += 1
-        target, reads = self._method.target, self._method.reads
-        bound = BOUND.get(target.name, 1e-5)
-        fresh = type(target).new_state(target)
-        out = target.prefill(self._tokens[:-1], fresh, taps=reads)
-        (state,) = self._states
-        assert state.committed == state.length == len(self._tokens) - 1
-        assert state.difference(fresh) <= bound
-        probe = [target.forward([self._tokens[-1]], one, record=True).hidden for one in (state, fresh)]
-        assert float((target.logits(probe[0]) - target.logits(probe[1])).abs().max()) <= bound
-        state.rollback(len(self._tokens) - 1)
-        # Rows of the tokens the session has not seen yet, the new root left out.
-        count = len(self._tokens) - 1 if first else len(tokens)
-        assert taps.shape[0] == (count if reads else 0)
-        for i, tap in enumerate(reads):
-            assert float((taps[:, i] - out.taps[tap][0, -count:]).abs().max()) <= bound
-        self._inner.observe(tokens, taps)
-
-    def propose(self, budget: int):
-        return self._inner.propose(budget)
-
-
-def check_states(monkeypatch, method: RoundMethod, prompt, cap, sampling=GREEDY) -> int:
+def check_states(method: RoundMethod, prompt, cap, sampling=GREEDY) -> int:
     """Decode with a comparison after every verification; returns their number."""
-    states: list = []
-    plain_state, plain_session = method.target.new_state, method.session
-    watches: list[Watch] = []
-
-    def session(sampling, draws):
-        watches.append(Watch(plain_session(sampling, draws), method, states))
-        return watches[-1]
-
-    def new_state(*args):
-        states.append(plain_state(*args))
-        return states[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(method.target, "new_state", new_state)
-        patch.setattr(method, "session", session)
-        method.decode(prompt, sampling, cap)
-    return watches[0].verifications
+    report = watch_rounds(method, prompt, cap, sampling)
+    bound = BOUND.get(method.target.name, 1e-5)
+    assert report.memory <= bound
+    assert report.logits <= bound
+    return report.verifications
 
 
 PROMPT = random_ids(5, seed=8)
@@ -80,7 +35,7 @@ PROMPT = random_ids(5, seed=8)
 
 @pytest.mark.parametrize("tree", [False, True])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_rollback_grid(monkeypatch, name, tree):
+def test_rollback_grid(name, tree):
     """0, 1, ..., k of k drafts accepted, k = 4, and again: 4 twice in a row."""
     target = family(name)
     wrong = {1, 3, 6, 10, 20}  # after 0, 1, 2, 3 and then 4 + 4 accepted
@@ -95,21 +50,21 @@ def test_rollback_grid(monkeypatch, name, tree):
     method = ScriptedRounds.fixed(target, script, reads=(0, 2, LAYERS))
     accepted = [step.accepted for step in method.decode(PROMPT, GREEDY, cap).steps]
     assert accepted[:7] == [0, 1, 2, 3, 4, 4, 1]
-    assert check_states(monkeypatch, method, PROMPT, cap) == len(accepted) - 1
+    assert check_states(method, PROMPT, cap) == len(accepted) - 1
 
 
 @pytest.mark.parametrize("label", ["short chain", "short tree", "dynamic tree"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_fitted_heads(monkeypatch, name, label):
+def test_fitted_heads(name, label):
     method = fitted(name, LAYERS, **EAGLE3[label])
-    assert check_states(monkeypatch, method, PROMPTS[4], 16) > 1
+    assert check_states(method, PROMPTS[4], 16) > 1
 
 
 @pytest.mark.parametrize("label", ["ngram", "chain", "tree", "branches"])
-def test_temperature_one(monkeypatch, label):
+def test_temperature_one(label):
     sampling = SamplingParams(temperature=1.0, seed=3)
     for target in (family("hybrid"), table_target()):
-        assert check_states(monkeypatch, rounds(target, label), [1, 2, 1], 40, sampling) > 1
+        assert check_states(rounds(target, label), [1, 2, 1], 40, sampling) > 1
 
 
 def test_features_of_the_wrong_rows_are_noticed(monkeypatch):
@@ -124,7 +79,7 @@ def test_features_of_the_wrong_rows_are_noticed(monkeypatch):
     method = ScriptedRounds.fixed(family("llama"), knowing_chain(output, 64, 4, sometimes(0.5)), reads=(2,))
     monkeypatch.setattr(RoundMethod, "_rows", shifted)
     with pytest.raises((AssertionError, IndexError)):
-        check_states(monkeypatch, method, PROMPTS[4], 16)
+        check_states(method, PROMPTS[4], 16)
 
 
 def test_an_uncommitted_round_is_noticed(monkeypatch):
@@ -134,4 +89,4 @@ def test_an_uncommitted_round_is_noticed(monkeypatch):
     method = ScriptedRounds.fixed(target, knowing_chain(output, 64, 4, sometimes(0.5)))
     monkeypatch.setattr("methods.target.state.State.keep", lambda self, slots: None)
     with pytest.raises(AssertionError):
-        check_states(monkeypatch, method, PROMPTS[4], 16)
+        check_states(method, PROMPTS[4], 16)

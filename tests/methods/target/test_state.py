@@ -6,6 +6,7 @@ import pytest
 import torch
 from conftest import random_ids
 
+from methods.checking.trees import root_paths, tree_difference
 from methods.target.state import RecurrentCache, State
 from methods.target.target import Target
 
@@ -50,32 +51,13 @@ TREE = [(-1, 3), (-1, 7), (0, 5), (0, 9), (1, 5), (2, 8), (4, 2), (6, 6)]
 """Parent index and token of each node, two branches at the root and deeper ones."""
 
 
-def tree_paths() -> list[list[int]]:
-    paths: list[list[int]] = []
-    for i, (parent, _) in enumerate(TREE):
-        paths.append([*(paths[parent] if parent >= 0 else []), i])
-    return paths
-
-
 @pytest.mark.parametrize("splits", [[8], [2, 3, 3], [1] * 8])
 def test_every_node_equals_a_forward_of_its_path(target: Target, splits: list[int]) -> None:
     """C15, also when the tree arrives in several calls."""
-    prompt = random_ids(10, seed=3)
-    state, parts, start = target.new_state(), [], 0
-    target.prefill(prompt, state)
-    for size in splits:
-        nodes = TREE[start : start + size]
-        parents = [len(prompt) + parent for parent, _ in nodes]
-        parts.append(target.forward([t for _, t in nodes], state, parents, record=True).hidden)
-        start += size
-    logits = target.logits(torch.cat(parts, 1))[0]
-    for row, path in zip(logits, tree_paths(), strict=True):
-        ids = prompt + [TREE[i][1] for i in path]
-        expected = target.logits(target.prefill(ids, target.new_state()).hidden)[0, 0]
-        assert float((row - expected).abs().max()) <= TOLERANCE
+    assert tree_difference(target, random_ids(10, seed=3), TREE, splits) <= TOLERANCE
 
 
-@pytest.mark.parametrize("path", tree_paths())
+@pytest.mark.parametrize("path", root_paths(TREE))
 def test_keeping_one_path_of_a_tree(target: Target, path: list[int]) -> None:
     prompt, state = random_ids(10, seed=3), target.new_state()
     target.prefill(prompt, state)

@@ -1,22 +1,48 @@
-"""A real target and real prompt files, small enough for whole runs in a second: nothing is faked."""
+"""A real target, tokenizer and prompt files, small enough for whole runs in a second: nothing is faked."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
-from test_chat import make_tokenizer
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.cli import BENCHMARKS
 from methods.target.tiny import tiny_model
 
 LAYERS, CONTEXT = 4, 256
+BOS, EOS = "<s>", "</s>"
+TEMPLATE = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+    "{% if enable_thinking is defined and not enable_thinking %}(quiet){% endif %}"
+)
+
+
+def make_tokenizer(*, adds_bos: bool, template: str | None = TEMPLATE, has_bos: bool = True) -> Any:
+    """A byte-level tokenizer without merges: every text is encodable, nothing is downloaded."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([BOS, EOS, *alphabet])}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    if adds_bos:
+        core.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token=BOS if has_bos else None, eos_token=EOS
+    )
+    tokenizer.chat_template = template
+    return tokenizer
 
 
 def save_target(directory: Path) -> Path:
     """A random Llama of four layers with a byte-level tokenizer, as transformers stores them."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     tokenizer = make_tokenizer(adds_bos=True)
     config = LlamaConfig(
         vocab_size=len(tokenizer),

@@ -1,0 +1,31 @@
+"""``python -m harness.check``: is a decoding method's output the target's own?
+
+Runs the checks on one method, or without ``--method`` on the built-in ones and on this package itself.
+Prints one line per check, and one JSON object last. Exit codes: 0 all that apply passed; 1 one failed;
+2 the input cannot be used; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from methods.errors import UsageError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    from harness.checking.cli import execute
+
+    try:
+        return execute(sys.argv[1:] if argv is None else argv)
+    except UsageError as error:
+        print("error:", *str(error).split(), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

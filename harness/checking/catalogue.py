@@ -1,0 +1,121 @@
+"""The checks a decoding method must pass, by id: one table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from harness.checking import (
+    clock_checks,
+    drafter_checks,
+    law_checks,
+    output_checks,
+    record_checks,
+    state_checks,
+)
+from harness.checking.outcome import Measured, NotApplicable, Outcome
+from harness.checking.sizes import Sizes
+from harness.checking.subject import Subject
+from methods.errors import UsageError
+
+HARNESS = "harness"
+"""The subject of checks that concern no method."""
+
+OfMethod = Callable[[Subject, Sizes], Measured]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """``of_method`` looks at one method, ``of_harness`` at runs and records; one of them is set."""
+
+    id: str
+    title: str
+    of_method: OfMethod | None = None
+    of_harness: Callable[[], Measured] | None = None
+
+
+CHECKS = (
+    Check("C1", "greedy identity with plain decoding", output_checks.identity),
+    Check("C2", "half precision: exact, tie or mismatch", output_checks.half_precision),
+    Check("C3", "state after every verification", state_checks.states),
+    Check("C4", "rollback grid, forced acceptances", state_checks.rollback_grid),
+    Check("C5", "oracle, anti-oracle, mixed drafter", state_checks.drafters),
+    Check("C6", "trace identities", output_checks.traces),
+    Check("C7", "stop ids", output_checks.stops),
+    Check("C8", "caps", output_checks.caps),
+    Check("C9", "sampling law", law_checks.law),
+    Check("C10", "reported draft law", law_checks.reported),
+    Check("C11", "T -> 0, and T = 1 over seeds", law_checks.temperatures),
+    Check("C12", "same seed, same ids", law_checks.seeds),
+    Check("C13", "one warping, ties included", law_checks.warping),
+    Check("C14", "a tree of width 1 is the chain", state_checks.tree_of_width_one),
+    Check("C15", "tree mask and positions", state_checks.trees),
+    Check("C16", "lockstep and distributed", state_checks.runtimes),
+    Check("C17", "drafter's cached pass", drafter_checks.passes),
+    Check("C18", "training rows", drafter_checks.training_rows),
+    Check("C19", "EAGLE-3 training-time test", drafter_checks.training_time_test),
+    Check("C20", "draft vocabulary", drafter_checks.vocabulary),
+    Check("C21", "strict checkpoints", drafter_checks.checkpoints),
+    Check("C22", "prompt tokens", of_harness=record_checks.prompt_tokens),
+    Check("C23", "clocks", clock_checks.drafter_wait),
+    Check("C24", "aggregation", of_harness=record_checks.aggregation),
+    Check("C25", "resume after a kill", of_harness=record_checks.resume),
+    Check("C26", "one configuration per directory", of_harness=record_checks.one_configuration),
+    Check("C27", "better drafters, wider drafts", state_checks.better_drafters),
+    Check("C28", "replay equals decoding", output_checks.replay),
+    Check("C29", "tables from records", of_harness=record_checks.tables),
+)
+IDS = tuple(check.id for check in CHECKS)
+
+
+def chosen(ids: Iterable[str] | None) -> tuple[Check, ...]:
+    """The checks with these ids in the order of the table, None for all; ``UsageError`` for others."""
+    if ids is None:
+        return CHECKS
+    wanted = [text.strip().upper() for text in ids]
+    unknown = [text for text in wanted if text not in IDS]
+    if unknown or not wanted:
+        raise UsageError(f"unknown check {', '.join(unknown) or '(none given)'}; allowed: {', '.join(IDS)}")
+    return tuple(check for check in CHECKS if check.id in wanted)
+
+
+def run_check(check: Check, subject: Subject | None, sizes: Sizes) -> Outcome:
+    """Run one check; whatever a method raises is a fault of the method.
+
+    ``subject`` None is the harness. Usage errors of options and interrupts pass through.
+    """
+    started = time.perf_counter()
+    figure = bound = reason = ""
+    try:
+        found = _measure(check, subject, sizes)
+        figure, bound = found.figure, found.bound
+        status, reason = ("passed", "") if found.fault is None else ("failed", found.fault)
+    except NotApplicable as why:
+        status, reason = "not applicable", str(why)
+    except Exception as error:
+        status, reason = "failed", " ".join(f"{type(error).__name__}: {error}".split())
+    label = subject.label if subject is not None else HARNESS
+    seconds = time.perf_counter() - started
+    return Outcome(check.id, check.title, label, status, figure, bound, reason, seconds)  # type: ignore[arg-type]
+
+
+def _measure(check: Check, subject: Subject | None, sizes: Sizes) -> Measured:
+    if subject is None:
+        if check.of_harness is None:
+            raise NotApplicable("concerns a method; name one")
+        return check.of_harness()
+    if check.of_method is None:
+        raise NotApplicable("concerns runs and records, not a method")
+    return check.of_method(subject, sizes)
+
+
+def run_checks(
+    subjects: Iterable[Subject], sizes: Sizes, checks: Iterable[Check] = CHECKS, harness: bool = False
+) -> Iterator[Outcome]:
+    """All ``checks`` on all ``subjects``, then with ``harness`` those that concern no method."""
+    checks = tuple(checks)
+    for subject in subjects:
+        yield from (run_check(check, subject, sizes) for check in checks if check.of_method or not harness)
+    if harness:
+        yield from (run_check(check, None, sizes) for check in checks if check.of_harness)

@@ -1,0 +1,170 @@
+"""Checks of sampling: which law the tokens follow, and which random numbers decide."""
+
+from __future__ import annotations
+
+import torch
+
+from harness.checking import worlds
+from harness.checking.outcome import Measured, NotApplicable
+from harness.checking.sizes import Sizes
+from harness.checking.subject import Subject
+from methods.checking import gates
+from methods.checking.enumeration import EnumerationError
+from methods.checking.gates import GREEDY
+from methods.checking.laws import SMALLEST_P, block_counts, fit, joint_law
+from methods.checking.reported import Reported, largest_score, pipeline_laws, round_laws
+from methods.checking.scripted_rounds import drawn_branches
+from methods.checking.scripting import script_pipeline, script_rounds
+from methods.checking.table_target import LawTable, TableTarget
+from methods.drafting.vocabulary import DraftVocabulary
+from methods.interface import DecodingMethod, SamplingParams
+from methods.pipeline.method import PipelineMethod
+from methods.rounds import RoundMethod
+
+PLAIN = SamplingParams(temperature=1.0)
+ENUMERATED = {"plain": PLAIN, "top-k top-p": SamplingParams(0.8, top_k=2, top_p=0.9)}
+WARPED = SamplingParams(temperature=0.8, top_k=4, top_p=0.85)
+SHARP = SamplingParams(temperature=0.3)
+"""Random drafters are nearly flat; a law that is nearly flat hides a wrong one."""
+ROUNDING = 2e-6
+"""Laws are float32."""
+SEEDS = 8
+"""Enough that no place of nine has one token by chance: 5 tokens, 1e-4."""
+SIGMAS = 4.0
+"""Allowed for the largest of a handful of standard scores."""
+
+
+def law(subject: Subject, sizes: Sizes) -> Measured:
+    """C9: enumerated where all randomness is from ``Draws``, and sampled in any case."""
+    worst, how = 0.0, ""
+    try:
+        for name, sampling in ENUMERATED.items():
+            worst = max(worst, exact_distance(subject, sampling))
+            if worst > ROUNDING:
+                wrong = f"{name}: the exact joint law of three tokens is off by {worst:.3g}"
+                return Measured(f"exact law: total variation {worst:.1e}", f"<= {ROUNDING:.0e}", wrong)
+        how = f"exact law of 3 tokens: total variation {worst:.1e} (<= {ROUNDING:.0e}); "
+    except EnumerationError as error:
+        how = f"not enumerated ({error}); "
+    table, figures = worlds.small_table(subject.given_n), []
+    fault: str | None = None
+    for name, sampling in (("plain", PLAIN), ("top-k top-p", WARPED)):
+        found = gates.law(subject.build(table, 3), table, sampling, sizes.draws)
+        figures.append(f"{name} {found.total_variation:.3f} (<= {found.bound:.3f}), p = {found.p_value:.2g}")
+        if not found.passed:
+            fault = f"{name}: {found}"
+            break
+    figure = f"{how}{sizes.draws} draws each: {'; '.join(figures)}"
+    return Measured(figure, f"p > {SMALLEST_P:g}, 3 sigma", fault)
+
+
+def exact_distance(subject: Subject, sampling: SamplingParams) -> float:
+    """Of the joint law of three tokens; with width 1 drafts may be two deep."""
+    chain = subject.width == 1
+    n = subject.given_n or 2
+    target = worlds.table(3 if chain else 4, 1.0, layers=n)
+    method = subject.build(target, n)
+    cap = 4 if chain and not isinstance(method, PipelineMethod) else 3
+    return gates.law_distance(method, target, sampling, cap)
+
+
+def reported(subject: Subject, sizes: Sizes) -> Measured:
+    """C10, with float32 and bfloat16 draft logits."""
+    scores = []
+    nodes = 0
+    tokens = max(9, min(sizes.draws, 1600) // 4)
+    if not _reported_laws(subject, worlds.family("llama", worlds.FEW), PLAIN, 9):
+        raise NotApplicable("drafts are point masses: no law is reported or needed")
+    for dtype in (torch.float32, torch.bfloat16):
+        target = worlds.family("llama", worlds.FEW, dtype)
+        for sampling in (SHARP, WARPED):
+            pairs = _reported_laws(subject, target, sampling, tokens)
+            nodes += len(pairs)
+            scores.append(largest_score(pairs))
+            off = max(abs(float(probs.sum()) - 1) for _, probs in pairs)
+            if off > 1e-5:
+                return Measured(f"a reported law sums to 1 + {off:.1e}", "1e-5", "a law does not sum to 1")
+    fault = None if max(scores) < SIGMAS else "tokens are not drawn from the reported law"
+    return Measured(f"{nodes} drafted tokens, largest score {max(scores):.2f}", f"< {SIGMAS:g} sigma", fault)
+
+
+def _reported_laws(subject: Subject, target: object, sampling: SamplingParams, tokens: int) -> Reported:
+    method = subject.build(target, 3)  # type: ignore[arg-type]
+    if isinstance(method, PipelineMethod):
+        return pipeline_laws(method.lockstep(sampling), [0, 1, 2], tokens)
+    if isinstance(method, RoundMethod):
+        return round_laws(method, [0, 1, 2], tokens, sampling)
+    raise NotApplicable("the method does not show the laws of its drafts")
+
+
+def temperatures(subject: Subject, sizes: Sizes) -> Measured:
+    """C11."""
+    target, almost, seeds = worlds.small_table(subject.given_n), 0, 3
+    method = subject.build(target, 3)
+    greedy = method.decode([0, 1], GREEDY, sizes.tokens).tokens
+    for seed in range(seeds):
+        cold = method.decode([0, 1], SamplingParams(temperature=1e-6, seed=seed), sizes.tokens).tokens
+        almost += cold == greedy
+    flat = subject.build(worlds.small_table(subject.given_n, sharpness=0.0), 3)
+    varied = gates.varies(flat, [0, 1], 9, SEEDS)
+    fault = varied.fault if almost == seeds else "T = 1e-6 does not give the tokens of T = 0"
+    figure = f"T = 1e-6 equals T = 0 for {almost} of {seeds} seeds; {SEEDS} seeds at T = 1, 9 places"
+    return Measured(figure, "all; no place the same for every seed", fault)
+
+
+def seeds(subject: Subject, sizes: Sizes) -> Measured:
+    """C12."""
+    flat = worlds.small_table(subject.given_n, sharpness=0.0)
+    found = gates.repeats(subject.build(flat, 3), [0, 1], 9, SEEDS)
+    return Measured(f"{SEEDS} seeds decoded twice, 9 tokens each", "the same ids", found.fault)
+
+
+TIED = (
+    SamplingParams(1.0, top_k=2),
+    SamplingParams(1.0, top_p=0.6),
+    SamplingParams(0.7, 3, 0.7),
+    PLAIN,
+)
+
+
+def warping(subject: Subject, sizes: Sizes) -> Measured:
+    """C13: with a drafter whose logits are the target's nothing may be rejected; and in any case no
+    token may come out that plain decoding's mask forbids."""
+    rejected = forbidden = outputs = tested = 0
+    for dtype in (torch.float32, torch.bfloat16):
+        target = TableTarget(LawTable.tied(5), max(3, subject.given_n or 0), logits_dtype=dtype)
+        for sampling in TIED:
+            tokens = subject.build(target, 3).decode([0, 1, 2], sampling, 24).tokens
+            counts = block_counts([tokens], target.table)
+            forbidden += fit(counts, joint_law(target.table, sampling, dtype)).p_value == 0
+            outputs += 1
+            if subject.width == 1 and (truthful := _truthful(subject, target)) is not None:
+                steps = truthful.decode([0, 1, 2], sampling, 24).steps
+                rejected += sum(step.depth > step.accepted for step in steps)
+                tested += sum(step.accepted for step in steps)
+    drafts = f", {rejected} of {tested} drafts from the target's own logits rejected" if tested else ""
+    fault = None
+    if forbidden:
+        fault = "a token was drawn that top-k or top-p forbids"
+    elif rejected:
+        fault = "equal logits are not warped equally: a draft from the target's own law was rejected"
+    return Measured(f"{forbidden} of {outputs} outputs leave the mask{drafts}", "0 and 0", fault)
+
+
+def _truthful(subject: Subject, target: TableTarget) -> DecodingMethod | None:
+    """The method with a sampling drafter whose logits are the target's own."""
+    table, vocabulary = target.table, DraftVocabulary(target.vocab_size)
+    logits = table.logits.to(target.logits_dtype)
+
+    def law_of(prefix: object) -> torch.Tensor:
+        return logits[table.context([0, 1, 2, *prefix])]  # type: ignore[misc]
+
+    changes = {"proposal": "sampled"} if subject.has("proposal") else {}
+    method = subject.build(target, 3, **changes)
+    if isinstance(method, PipelineMethod):
+        script_pipeline(method, law_of, vocabulary)
+    elif isinstance(method, RoundMethod):
+        script_rounds(method, drawn_branches(law_of, vocabulary, m=3))
+    else:
+        return None
+    return method

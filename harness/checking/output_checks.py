@@ -1,0 +1,162 @@
+"""Checks through the decode interface alone: what any method's output and trace must be."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from harness.checking import worlds
+from harness.checking.divergence import compare, counted
+from harness.checking.outcome import Measured, NotApplicable
+from harness.checking.sizes import Sizes
+from harness.checking.subject import Subject
+from methods.checking import gates
+from methods.checking.gates import GREEDY
+from methods.checking.uncached import Uncached
+from methods.interface import DecodingMethod, SamplingParams
+from methods.pipeline.method import PipelineMethod
+from methods.target.target import Target
+
+WARM = SamplingParams(temperature=1.0, seed=3)
+
+
+def reference(subject: Subject, target: Target) -> DecodingMethod:
+    """Plain decoding; for plain decoding itself, decoding without a state."""
+    if subject.method == "autoregressive":
+        return Uncached(target)
+    return worlds.reference(target)
+
+
+def identity(subject: Subject, sizes: Sizes) -> Measured:
+    """C1."""
+    outputs = tokens = drafted = accepted = 0
+    fault = None
+    for target in [worlds.table(), *worlds.targets(sizes.families)]:
+        stages = subject.stages(sizes.stages)
+        for prompt, n in itertools.product(worlds.prompts(sizes.prompts, target.vocab_size), stages):
+            method = subject.build(target, n)
+            found = gates.identity(method, reference(subject, target), [prompt], sizes.tokens)
+            outputs, tokens = outputs + 1, tokens + found.tokens
+            drafted, accepted = drafted + found.drafted, accepted + found.accepted
+            if found.fault is not None:
+                fault = _located(found.fault, subject, method, target, prompt, n, sizes.tokens)
+                break
+        if fault is not None:
+            break
+    drafts = f", {accepted} of {drafted} drafts accepted" if drafted else ""
+    figure = f"{outputs} outputs, {tokens} tokens{drafts}, {int(fault is not None)} differ"
+    return Measured(figure, "0 differ", fault)
+
+
+def _located(
+    fault: str,
+    subject: Subject,
+    method: DecodingMethod,
+    target: Target,
+    prompt: list[int],
+    n: int | None,
+    tokens: int,
+) -> str:
+    """``fault`` with the target, and the logits where there is a model to ask."""
+    where = f"{target.name}, vocabulary {target.vocab_size}" + (f", n = {n}" if n else "")
+    if hasattr(target, "hf"):
+        expected = reference(subject, target).decode(prompt, GREEDY, tokens).tokens
+        divergence = compare(target.hf, prompt, expected, method.decode(prompt, GREEDY, tokens)).divergence
+        fault = str(divergence) if divergence is not None else fault
+    return f"{where}: {fault}"
+
+
+def half_precision(subject: Subject, sizes: Sizes) -> Measured:
+    """C2 on bfloat16 targets."""
+    if subject.method == "autoregressive":
+        raise NotApplicable("plain decoding is the reference itself")
+    statuses, gaps = [], [0.0]
+    fault = None
+    for target in worlds.targets(sizes.families, torch.bfloat16):
+        method = subject.build(target, sizes.stages[0])
+        for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
+            expected = worlds.reference(target).decode(prompt, GREEDY, sizes.tokens).tokens
+            found = compare(target.hf, prompt, expected, method.decode(prompt, GREEDY, sizes.tokens))
+            statuses.append(found.status)
+            if found.status == "mismatch" and fault is None:
+                fault = f"{target.name}: {found.divergence or 'ends at another place than AR'}"
+            elif found.divergence is not None:
+                gaps.append(found.divergence.gap / (found.divergence.allowed or 1.0))
+    figure = f"bfloat16: {counted(statuses)}, largest gap of a tie {max(gaps):.2f} of the allowed"
+    return Measured(figure, "0 mismatches", fault)
+
+
+def traces(subject: Subject, sizes: Sizes) -> Measured:
+    """C6."""
+    target = worlds.table()
+    results = 0
+    for n, sampling in itertools.product(subject.stages(sizes.stages), (GREEDY, WARM)):
+        method = subject.build(target, n)
+        for prompt in worlds.prompts(2 * sizes.prompts, target.vocab_size):
+            result = method.decode(prompt, sampling, sizes.tokens)
+            if isinstance(method, PipelineMethod) and subject.width == 1:
+                fault = gates.chain_fault(result, len(method.stage_layers))
+            else:
+                fault = gates.trace_fault(result)
+            results += 1
+            if fault is not None:
+                return Measured(f"{results} traces", "0 faults", fault)
+    return Measured(f"{results} traces, 0 faults", "0 faults")
+
+
+def stops(subject: Subject, sizes: Sizes) -> Measured:
+    """C7, at T = 0 on a table and on a model; and where the output of the seed is cut at T = 1."""
+    cases = 0
+    for target, prompt, tokens in (
+        (worlds.small_table(subject.given_n, sharpness=2.0), [1, 0], 12),
+        (worlds.family("hybrid"), worlds.prompt(3, 64, seed=1), 8),
+    ):
+        method = subject.build(target, 3)
+        found = gates.stops(method, reference(subject, target), prompt, tokens)
+        cases += found.cases
+        if found.fault is not None:
+            return Measured(f"{cases} stop lists", "0 faults", f"{target.name}: {found.fault}")
+        whole = method.decode(prompt, WARM, tokens).tokens
+        for stop in whole:
+            cases += 1
+            result = method.decode(prompt, WARM, tokens, (stop,))
+            if result.tokens != whole[: whole.index(stop) + 1] or result.finish_reason != "stop":
+                fault = f"{target.name}, T = 1, stop id {stop}: {result.tokens}, not {whole} up to it"
+                return Measured(f"{cases} stop lists", "0 faults", fault)
+    return Measured(f"{cases} stop lists, 0 faults", "0 faults")
+
+
+def caps(subject: Subject, sizes: Sizes) -> Measured:
+    """C8, at T = 0; and at T = 1, where the cap is reached exactly."""
+    target = worlds.small_table(subject.given_n)
+    method = subject.build(target, 3)
+    depth = getattr(method.options, "m", None) or getattr(method.options, "n", None) or 3
+    limits = sorted({0, 1, 2, depth, depth + 1, 63, 64})
+    found = gates.caps(method, reference(subject, target), [0, 1, 2], limits)
+    if found.fault is None:
+        for limit in limits:
+            result = method.decode([0, 1, 2], WARM, limit)
+            fault = gates.trace_fault(result)
+            if len(result.tokens) != limit:
+                fault = f"T = 1, cap {limit}: {len(result.tokens)} tokens"
+            if fault is not None:
+                return Measured(f"caps {limits}", "0 faults", fault)
+    return Measured(f"caps {', '.join(map(str, limits))} at T = 0 and 1", "0 faults", found.fault)
+
+
+def replay(subject: Subject, sizes: Sizes) -> Measured:
+    """C28."""
+    from methods.checking.replays import replay_fault
+
+    results = 0
+    for target in [worlds.table(), *(worlds.family(name, worlds.FEW) for name in sizes.families)]:
+        method = subject.build(target, 3)
+        if not method.can_replay(GREEDY):
+            raise NotApplicable("this method or width cannot be replayed")
+        for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
+            _, fault = replay_fault(method, worlds.reference(target), prompt, GREEDY, sizes.tokens)
+            results += 1
+            if fault is not None:
+                return Measured(f"{results} traces", "0 differ", f"{target.name}: {fault}")
+    return Measured(f"{results} traces, 0 differ", "0 differ")

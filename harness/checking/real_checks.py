@@ -1,0 +1,106 @@
+"""Greedy identity on a real target and benchmark prompts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.checking.divergence import compare, counted
+from harness.checking.outcome import Outcome
+from harness.checking.subject import Subject
+from methods import registry
+from methods.checking import gates
+from methods.checking.gates import GREEDY
+from methods.errors import UsageError
+from methods.interface import DecodingMethod
+from methods.target.target import Target
+
+BENCHMARK = "mt_bench"
+TOKENS = 64
+
+
+@dataclass(frozen=True)
+class RealWorld:
+    """A loaded target with prompts and AR's greedy outputs, each cut at the target's own stop ids."""
+
+    preset: str
+    target: Target
+    dtype: str
+    prompts: list[list[int]]
+    expected: list[list[int]]
+
+
+def load(preset_name: str, dtype: str | None, prompts: int, data_dir: Path | None) -> RealWorld:
+    """``UsageError`` for what cannot be had."""
+    from harness.benchmarks import get, load_prompts
+    from harness.chat import render
+    from harness.presets import load_preset
+    from methods.target import load_target
+
+    preset = load_preset(preset_name)
+    rows = load_prompts(get(BENCHMARK), data_dir=data_dir, limit=prompts).prompts
+    if not rows:
+        raise UsageError(f"benchmark {BENCHMARK} has no prompts")
+    target = load_target(preset.target, dtype or preset.dtype)
+    ids = [
+        render(
+            target.tokenizer,
+            [{"role": "user", "content": row.turns[0]}],
+            preset.chat_template,
+            thinking=preset.thinking,
+        )
+        for row in rows
+    ]
+    ar = registry.create("autoregressive", target)
+    expected = [ar.decode(prompt, GREEDY, TOKENS, target.stop_ids).tokens for prompt in ids]
+    return RealWorld(preset_name, target, dtype or preset.dtype, ids, expected)
+
+
+def identity(subject: Subject, world: RealWorld, checkpoint: str | None) -> Outcome:
+    """C1 in float32, C2 in half precision: every prompt exact, a tie or a mismatch; the first
+    divergence is told. ``UsageError`` if the method cannot be built on this target."""
+    started = time.perf_counter()
+    exact = world.dtype == "float32"
+    method = _build(subject, world, checkpoint)
+    statuses: list[str] = []
+    told, fault, accepted, drafted = "", None, 0, 0
+    try:
+        for prompt, expected in zip(world.prompts, world.expected, strict=True):
+            result = method.decode(prompt, GREEDY, TOKENS, world.target.stop_ids)
+            found = compare(world.target.hf, prompt, expected, result)
+            statuses.append("mismatch" if exact and found.status == "tie" else found.status)
+            accepted += sum(step.accepted for step in result.steps)
+            drafted += sum(step.drafted for step in result.steps)
+            if found.divergence is not None and not told:
+                told = f"first divergence, prompt {len(statuses)}: {found.divergence}"
+            fault = fault or gates.trace_fault(result)
+    except Exception as error:
+        fault = " ".join(f"{type(error).__name__}: {error}".split())
+    if "mismatch" in statuses:
+        fault = fault or told or "an output ends at another place than plain decoding's"
+    figure = f"{counted(statuses)} of {len(world.prompts)} prompts, {_tokens(world.expected)} tokens"
+    figure += f", {accepted} of {drafted} drafts accepted" if drafted else ""
+    return Outcome(
+        "C1" if exact else "C2",
+        f"greedy identity on {world.preset}, {world.dtype}",
+        f"{subject.label} on {world.preset}",
+        "passed" if fault is None else "failed",
+        figure,
+        "all exact" if exact else "0 mismatches",
+        fault or told,
+        time.perf_counter() - started,
+    )
+
+
+def _build(subject: Subject, world: RealWorld, checkpoint: str | None) -> DecodingMethod:
+    options = dict(subject.options)
+    if checkpoint is not None:
+        options.pop("untrained", None)
+        options["checkpoint"] = checkpoint
+    return registry.create(subject.method, world.target, options)
+
+
+def _tokens(outputs: Sequence[Sequence[int]]) -> int:
+    return sum(map(len, outputs))

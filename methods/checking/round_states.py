@@ -1,0 +1,91 @@
+"""Whether a draft-then-verify method's target remembers, and its session is told, what a fresh prefill
+of the committed tokens gives, after every verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from methods.checking.states import StateReport
+from methods.interface import SamplingParams
+from methods.rounds import DraftSession, RoundMethod
+from methods.sampling import Draws
+from methods.target.state import State
+from methods.verification import Draft
+
+
+def watch_rounds(
+    method: RoundMethod, prompt_ids: Sequence[int], max_new_tokens: int, sampling: SamplingParams
+) -> StateReport:
+    """Decode with ``method`` and compare it with fresh passes after the prefill and every round but
+    the last, which nobody is told of.
+
+    ``memory`` covers the state and the features handed to the session.
+    """
+    states: list[State] = []
+    watches: list[_Watch] = []
+    new_state, new_session = method.target.new_state, method.session
+
+    def watched_state(*args: Any) -> State:
+        states.append(new_state(*args))
+        return states[-1]
+
+    def watched_session(sampling: SamplingParams, draws: Draws) -> DraftSession:
+        watches.append(_Watch(new_session(sampling, draws), method, states[0]))
+        return watches[-1]
+
+    with (
+        patch.object(method.target, "new_state", watched_state),
+        patch.object(method, "session", watched_session),
+    ):
+        tokens = method.decode(prompt_ids, sampling, max_new_tokens).tokens
+    watch = watches[0]
+    return StateReport(tokens, watch.verifications, watch.logits, watch.memory)
+
+
+class _Watch(DraftSession):
+    """The inner session, and a comparison whenever something was committed."""
+
+    def __init__(self, inner: DraftSession, method: RoundMethod, state: State) -> None:
+        self._inner, self._method, self._state = inner, method, state
+        self._tokens: list[int] = []
+        self.verifications = -1
+        """Rounds seen; the first call of ``observe`` is about the prefill."""
+        self.logits = self.memory = 0.0
+
+    def observe(self, tokens: Sequence[int], taps: Tensor) -> None:
+        first = not self._tokens
+        self._tokens += tokens
+        self.verifications += 1
+        # Rows of the tokens the session has not seen yet, the new root left out.
+        self._compare(taps, len(self._tokens) - 1 if first else len(tokens))
+        self._inner.observe(tokens, taps)
+
+    def propose(self, budget: int) -> Draft:
+        return self._inner.propose(budget)
+
+    def _compare(self, taps: Tensor, count: int) -> None:
+        target, reads, state = self._method.target, self._method.reads, self._state
+        length = len(self._tokens) - 1
+        if not state.committed == state.length == length or taps.shape[0] != (count if reads else 0):
+            self.memory = float("inf")
+            return
+        fresh = type(target).new_state(target)
+        out = target.prefill(self._tokens[:-1], fresh, taps=reads)
+        self.memory = max(self.memory, state.difference(fresh))
+        for i, tap in enumerate(reads):
+            self.memory = max(self.memory, _largest(taps[:, i] - out.taps[tap][0, -count:]))
+        mine, theirs = (
+            target.logits(target.forward([self._tokens[-1]], one, record=True).hidden)
+            for one in (state, fresh)
+        )
+        self.logits = max(self.logits, _largest(mine - theirs))
+        state.rollback(length)
+
+
+def _largest(difference: Tensor) -> float:
+    return float(torch.as_tensor(difference).abs().max())
