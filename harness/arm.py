@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.journal import Journal
 from harness.plan import Plan
-from harness.records import Key, Lossless, Record, StepArrays
+from harness.records import Key, Lossless, Record, StepArrays, to_line
 from methods.interface import DecodeResult, DecodingMethod
 
 if TYPE_CHECKING:
@@ -88,24 +89,26 @@ class Arm:
                 request.max_new_tokens,
                 self.plan.stop_ids,
             )
-            check_trace(result)
+            check_result(result, request.max_new_tokens, self.plan.stop_ids)
             self._log(unit, result)
             text = self.plan.target.tokenizer.decode(result.tokens, skip_special_tokens=True)
             score = self.plan.score(unit.prompt, text)
+            decoded = replace(
+                record,
+                output_ids=[int(token) for token in result.tokens],
+                finish_reason=result.finish_reason,
+                prefill_s=result.prefill_s,
+                decode_s=result.decode_s,
+                steps=StepArrays.of(result.steps),
+                stages=len(result.steps[0].nodes) if result.steps else 1,
+                text=text,
+                score=score,
+                phases=phase_totals(result),
+            )
+            to_line(decoded)  # what cannot be stored (a NaN, a tensor) is this method's failure, too
         except Exception as error:
             return replace(record, error=describe(error))
-        return replace(
-            record,
-            output_ids=[int(token) for token in result.tokens],
-            finish_reason=result.finish_reason,
-            prefill_s=result.prefill_s,
-            decode_s=result.decode_s,
-            steps=StepArrays.of(result.steps),
-            stages=len(result.steps[0].nodes) if result.steps else 1,
-            text=text,
-            score=score,
-            phases=phase_totals(result),
-        )
+        return decoded
 
     def _log(self, unit: Unit, result: DecodeResult) -> None:
         if self.log is not None:
@@ -170,6 +173,15 @@ def prompt_seed(seed: int, benchmark: str, prompt_id: str, turn: int, repeat: in
     the method or the platform."""
     name = "\n".join([str(seed), benchmark, prompt_id, str(turn), str(repeat)])
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+
+
+def check_result(result: DecodeResult, max_new_tokens: int, stop_ids: Sequence[int]) -> None:
+    """Raise ``TraceError`` if the tokens are more than was asked for, or have another trace."""
+    if len(result.tokens) > max_new_tokens:
+        raise TraceError(f"the output holds {len(result.tokens)} tokens, the cap is {max_new_tokens}")
+    if any(token in stop_ids for token in result.tokens[:-1]):
+        raise TraceError("the output goes on after a stop id")
+    check_trace(result)
 
 
 def check_trace(result: DecodeResult) -> None:

@@ -7,29 +7,21 @@ import json
 import sys
 from collections.abc import Sequence
 from statistics import median
-from typing import Any, NoReturn
+from typing import Any
 
 from tabulate import tabulate
 
 from harness import speed
+from harness.entry import Parser, exit_code, positive
 from harness.speed import Result, Settings
-from methods.errors import UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 after one line for input that cannot be used; 130 interrupted."""
-    try:
-        execute(_parser().parse_args(argv))
-    except UsageError as error:
-        print("error:", *str(error).split(), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0
+    return exit_code(lambda: execute(_parser().parse_args(argv)))
 
 
-def execute(options: argparse.Namespace) -> None:
+def execute(options: argparse.Namespace) -> int:
     """Run the chosen measurements, one table after the other as they end."""
     settings = Settings(options.preset, tuple(options.dtype), options.tokens, options.repeats)
     measurements = [speed.get(subject) for subject in options.subject or speed.SUBJECTS]
@@ -39,6 +31,7 @@ def execute(options: argparse.Namespace) -> None:
             print(table(result), end="\n\n", flush=True)
             results.append(result.as_json())
     print(json.dumps({"machine": machine(), "settings": options.__dict__, "results": results}))
+    return 0
 
 
 def table(result: Result) -> str:
@@ -69,21 +62,18 @@ def machine() -> dict[str, Any]:
     }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m harness.bench", description="Measure speed, arms interleaved.")
+    parser = Parser(prog="python -m harness.bench", description="Measure speed, arms interleaved.")
     known, default = ", ".join(speed.SUBJECTS), Settings()
     parser.add_argument("subject", metavar="SUBJECT", nargs="*", help=f"{known} (default: all)")
     parser.add_argument("--preset", default=default.preset, help="target preset (default: %(default)s)")
     parser.add_argument(
         "--dtype", nargs="+", choices=default.dtypes, default=default.dtypes, help="default: both"
     )
-    parser.add_argument("--tokens", type=int, default=default.tokens, help="a call (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=default.repeats, help="default: %(default)s")
+    parser.add_argument(
+        "--tokens", type=positive, default=default.tokens, help="a call (default: %(default)s)"
+    )
+    parser.add_argument("--repeats", type=positive, default=default.repeats, help="default: %(default)s")
     return parser
 
 

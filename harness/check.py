@@ -10,21 +10,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from methods.errors import UsageError
+from harness.entry import exit_code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
-    from harness.checking.cli import execute
 
-    try:
+    def command() -> int:
+        from harness.checking.cli import execute  # loads torch
+
         return execute(sys.argv[1:] if argv is None else argv)
-    except UsageError as error:
-        print("error:", *str(error).split(), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+
+    return exit_code(command)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
+from harness.entry import Parser, natural, positive, seed, share, temperature
 from harness.options import parse_pairs
 from harness.records import Mode
 from methods.errors import UsageError
@@ -69,14 +69,9 @@ class RunRequest:
     timings: bool = False
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def parser() -> argparse.ArgumentParser:
     """All flags of ``python -m harness.run``; a wrong command line raises ``UsageError``."""
-    p = _Parser(
+    p = Parser(
         prog="python -m harness.run",
         description="Decode benchmark prompts with one method and with AR, and measure both.",
         allow_abbrev=False,
@@ -105,7 +100,7 @@ def _method_flags(group: Any) -> None:
     group.add_argument("--n", metavar="N", help="pipeline stages")
     group.add_argument("--draft-layers", metavar="LS", help="layers of the draft module")
     group.add_argument("--m", metavar="M", help="draft steps per round, or aggregation anchors")
-    group.add_argument("--width", metavar="W", nargs="+", type=_positive, help="draft width, one or more")
+    group.add_argument("--width", metavar="W", nargs="+", type=positive, help="draft width, one or more")
     group.add_argument("--proposal", metavar="RULE", help="how a draft is proposed")
     group.add_argument("--schedule", metavar="NAME", help="when drafting runs")
     group.add_argument("--runtime", metavar="NAME", help="pipeline stages in lockstep or distributed")
@@ -121,24 +116,26 @@ def _prompt_flags(group: Any) -> None:
     group.add_argument(
         "--benchmark", metavar="NAME", action="append", help=f"repeatable; {', '.join(BENCHMARKS)}"
     )
-    group.add_argument("--prompts", metavar="K", type=_positive, help="first K prompts of each benchmark")
+    group.add_argument("--prompts", metavar="K", type=positive, help="first K prompts of each benchmark")
     group.add_argument("--turns", choices=get_args(Turns), default="first", help="turns of a dialogue")
     group.add_argument("--template", metavar="NAME", help="chat template by name, for a target without one")
     group.add_argument("--data-dir", metavar="DIR", type=Path, help="directory with the benchmarks' files")
 
 
 def _decoding_flags(group: Any) -> None:
-    group.add_argument("--temperature", metavar="T", action="append", type=_temperature, help="repeatable; 0")
-    group.add_argument("--top-k", metavar="K", type=_natural, default=50, help="at temperature > 0; 0 is off")
-    group.add_argument("--top-p", metavar="P", type=_top_p, default=1.0, help="at temperature > 0; 1 is off")
-    group.add_argument("--max-new-tokens", metavar="N", type=_natural, default=512, help="cap per answer")
-    group.add_argument("--seed", metavar="S", type=int, default=0, help="every prompt's seed derives from it")
+    group.add_argument("--temperature", metavar="T", action="append", type=temperature, help="repeatable; 0")
+    group.add_argument("--top-k", metavar="K", type=natural, default=50, help="at temperature > 0; 0 is off")
+    group.add_argument("--top-p", metavar="P", type=share, default=1.0, help="at temperature > 0; 1 is off")
+    group.add_argument("--max-new-tokens", metavar="N", type=natural, default=512, help="cap per answer")
+    group.add_argument(
+        "--seed", metavar="S", type=seed, default=0, help="every prompt's seed derives from it"
+    )
 
 
 def _run_flags(group: Any) -> None:
-    group.add_argument("--repeats", metavar="R", type=_positive, default=1, help="decode everything R times")
+    group.add_argument("--repeats", metavar="R", type=positive, default=1, help="decode everything R times")
     group.add_argument(
-        "--warmup", metavar="K", type=_natural, default=1, help="prompts decoded before the clock"
+        "--warmup", metavar="K", type=natural, default=1, help="prompts decoded before the clock"
     )
     group.add_argument("--results", metavar="DIR", type=Path, help="the run's directory; named by default")
     group.add_argument("--execute-code", action="store_true", help="run generated programs to score them")
@@ -166,7 +163,7 @@ def parse(argv: Sequence[str]) -> RunRequest:
     return RunRequest(
         method=args.method,
         mode=args.mode,
-        preset=args.preset or (None if args.target else DEFAULT_PRESET),
+        preset=DEFAULT_PRESET if args.preset is None and args.target is None else args.preset,
         target=args.target,
         options={**given, **pairs},
         widths=_once("--width", args.width or ()),
@@ -198,29 +195,3 @@ def _once(flag: str, values: Sequence[Any]) -> tuple[Any, ...]:
         if list(values).count(value) > 1:
             raise UsageError(f"argument {flag}: {value} is given twice")
     return tuple(values)
-
-
-def _number(text: str, kind: type, ok: Any, allowed: str) -> Any:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not math.isfinite(value) or not ok(value):
-        raise argparse.ArgumentTypeError(f"must be {allowed}, got {text}")
-    return value
-
-
-def _positive(text: str) -> int:
-    return _number(text, int, lambda value: value >= 1, "a whole number >= 1")
-
-
-def _natural(text: str) -> int:
-    return _number(text, int, lambda value: value >= 0, "a whole number >= 0")
-
-
-def _temperature(text: str) -> float:
-    return _number(text, float, lambda value: value >= 0, "a number >= 0")
-
-
-def _top_p(text: str) -> float:
-    return _number(text, float, lambda value: 0 < value <= 1, "in (0, 1]")

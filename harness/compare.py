@@ -6,17 +6,17 @@ the same prompts for both runs, so a hard prompt that slows both is no differenc
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tabulate import tabulate
 
 from harness import metrics
+from harness.entry import Parser, exit_code
 from harness.manifest import check_same_time, read_manifest
 from harness.metrics import Estimate
 from harness.records import Record, read_baseline, read_records
@@ -185,22 +185,18 @@ def _cell(figure: dict[str, Any] | None) -> str:
     return f"{figure['value']:.2f} [{low:.2f}, {high:.2f}]"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0; 2 after one line on stderr for runs that cannot be compared."""
-    parser = _Parser(prog="python -m harness.compare", description="Runs side by side, prompt by prompt.")
+    parser = Parser(prog="python -m harness.compare", description="Runs side by side, prompt by prompt.")
     parser.add_argument(
         "runs", metavar="RUN", nargs="+", type=Path, help="run directory; the first is the base"
     )
-    try:
-        lines = compare([Run.read(path) for path in parser.parse_args(argv).runs])
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_code(lambda: execute(parser.parse_args(argv).runs))
+
+
+def execute(directories: Sequence[Path]) -> int:
+    """As ``main``, with exceptions passed through."""
+    lines = compare([Run.read(path) for path in directories])
     print(table(lines))
     print(json.dumps({"comparison": lines}, allow_nan=False))
     return 0

@@ -38,6 +38,21 @@ def exclusive(directory: Path, lock: str = ".lock") -> Iterator[None]:
         os.close(descriptor)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` in one step: a reader, and who comes after a kill, sees the old file
+    or the whole new one. Raises ``UsageError`` if the disk refuses."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
 class Journal:
     """An append-only record file and the records it already holds.
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.journal import write_whole
 from harness.provenance import cpu_cores, cpu_model, gpu_names, package_commit, package_versions
 from methods.errors import UsageError
 
@@ -87,9 +88,12 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
         manifest = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from error
-    if not isinstance(manifest, dict) or not {"fingerprint", "config", "resumed"} <= set(manifest):
+    kinds = {"fingerprint": str, "config": dict, "resumed": list}
+    if not isinstance(manifest, dict) or not all(
+        isinstance(manifest.get(key), kind) for key, kind in kinds.items()
+    ):
         raise UsageError(f"{path} is not a run's manifest")
     if manifest["fingerprint"] != fingerprint(manifest["config"]):
         raise UsageError(f"{path}: the fingerprint does not belong to the configuration")
@@ -134,14 +138,5 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace ``path`` by ``value`` in one step: a reader sees the old file or the whole new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    """``value`` as the whole content of ``path``; see ``write_whole``."""
+    write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tabulate import tabulate
 
 from harness.emulation import emulate
+from harness.entry import Parser, exit_code, not_negative, positive
 from harness.profiles import Profile, load_profile, profile_names
 from harness.projection import Devices, project, recorded_verdicts
 from harness.records import read_records
@@ -38,24 +39,21 @@ HEADERS = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def parser() -> argparse.ArgumentParser:
-    p = _Parser(prog="python -m harness.project", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    p = Parser(prog="python -m harness.project", description=__doc__.split("\n\n")[0], allow_abbrev=False)
     names = ", ".join(profile_names())
     p.add_argument("--profile", default="qwen3.5-4b", metavar="NAME", help=f"{names}, or a .toml file")
-    p.add_argument("--n", type=int, nargs="+", default=[4, 8], metavar="N", help="pipeline stages")
+    p.add_argument("--n", type=positive, nargs="+", default=[4, 8], metavar="N", help="pipeline stages")
     p.add_argument("--records", type=Path, metavar="DIR", help="run whose verdicts are used")
     p.add_argument("--acceptance", type=float, metavar="A", help="assumed step acceptance, without records")
-    p.add_argument("--tokens", type=int, default=512, metavar="N", help="tokens to decode after the first")
+    p.add_argument(
+        "--tokens", type=positive, default=512, metavar="N", help="tokens to decode after the first"
+    )
     p.add_argument("--layout", default="n+1", metavar="NAME", help="n+1, or n: drafter beside stage 1")
     p.add_argument("--stage-layers", metavar="5;9;9;9", help="uneven stages, at the profile's time a layer")
-    p.add_argument("--draft-ms", type=float, metavar="MS", help="instead of the profile's")
-    p.add_argument("--verify-ms", type=float, metavar="MS", help="instead of the profile's")
-    p.add_argument("--hop-ms", type=float, metavar="MS", help="instead of the profile's")
+    p.add_argument("--draft-ms", type=not_negative, metavar="MS", help="instead of the profile's")
+    p.add_argument("--verify-ms", type=not_negative, metavar="MS", help="instead of the profile's")
+    p.add_argument("--hop-ms", type=not_negative, metavar="MS", help="instead of the profile's")
     p.add_argument("--emulate", action="store_true", help="run the real runtime with timed waits, too")
     p.add_argument("--timings", type=Path, metavar="DIR", help="of emulated runs: breakdowns, Chrome traces")
     p.add_argument("--seed", type=int, default=0, metavar="S", help="of verdicts drawn from --acceptance")
@@ -63,16 +61,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    try:
-        execute(parser().parse_args(argv))
-    except UsageError as error:
-        print("error:", *str(error).split(), file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(lambda: execute(parser().parse_args(argv)))
 
 
-def execute(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Print and return the rows of all ``--n``."""
+def execute(args: argparse.Namespace) -> int:
+    """Print the rows of all ``--n``."""
     profile = load_profile(args.profile)
     accepted = _verdicts(args)
     rows: list[dict[str, Any]] = []
@@ -82,7 +75,7 @@ def execute(args: argparse.Namespace) -> list[dict[str, Any]]:
     verdicts = {"acceptance": sum(accepted) / len(accepted), "records": args.records and str(args.records)}
     about = {"target": profile.target, "tokens": args.tokens, **verdicts}
     print(json.dumps({**about, "rows": rows}, allow_nan=False), flush=True)
-    return rows
+    return 0
 
 
 def devices_of(profile: Profile, n: int, args: argparse.Namespace) -> Devices:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from methods.errors import UsageError
 from methods.interface import Step
@@ -141,6 +141,15 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "decode_s": (int, float, type(None)),
     "steps": dict,
     "error": (str, type(None)),
+    "method": str,
+    "category": (str, type(None)),
+    "num_layers": int,
+    "stages": int,
+    "text": str,
+    "score": (int, float, type(None)),
+    "phases": dict,
+    "expected": (dict, type(None)),
+    "acceptance": (list, type(None)),
 }
 
 
@@ -152,8 +161,8 @@ def to_line(record: Record) -> bytes:
 def from_line(line: bytes | str) -> Record:
     """The record of one line; ``UsageError`` says what is wrong with it."""
     try:
-        data = json.loads(line)
-    except ValueError as error:
+        data = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"not a line of JSON: {error}") from error
     if not isinstance(data, dict):
         raise UsageError(f"a record is a JSON object, got {type(data).__name__}")
@@ -171,16 +180,24 @@ def _check_fields(data: Mapping[str, Any]) -> None:
     if unknown:
         raise UsageError(f"unknown field {', '.join(unknown)}")
     for name, kind in _TYPES.items():
-        if not isinstance(data[name], kind) or isinstance(data[name], bool):
+        if name in data and (not isinstance(data[name], kind) or isinstance(data[name], bool)):
             raise UsageError(f"field {name} has the wrong type: {type(data[name]).__name__}")
     if data["lossless"] not in get_args(Lossless):
         raise UsageError(f"field lossless is {data['lossless']!r}; allowed: {', '.join(get_args(Lossless))}")
 
 
 def _steps(data: Mapping[str, Any]) -> StepArrays:
-    if set(data) != set(STEP_COLUMNS) or not all(isinstance(column, list) for column in data.values()):
-        raise UsageError(f"steps must be an object of the arrays {', '.join(STEP_COLUMNS)}")
+    if set(data) != set(STEP_COLUMNS) or not all(map(_numbers, data.values())):
+        raise UsageError(f"steps must be an object of the arrays of numbers {', '.join(STEP_COLUMNS)}")
     return StepArrays(**data)
+
+
+def _numbers(column: Any) -> bool:
+    return isinstance(column, list) and all(type(value) in (int, float) for value in column)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def read_records(directory: Path | str, stem: str = RECORDS) -> list[Record]:

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from harness import replay
 from harness.cli import parse
+from harness.entry import exit_code
 from harness.judge_answers import write_judge_answers
 from harness.manifest import write_json
 from harness.plan import Plan, beside, make_plan
 from harness.runner import Outcome, run
 from harness.sharding import ALONE, join
 from harness.summary import brief, summary, table
-from methods.errors import UsageError
 
 SUMMARY = "summary.json"
 
@@ -28,14 +28,7 @@ SUMMARY = "summary.json"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        return execute(arguments)
-    except UsageError as error:
-        print("error:", *str(error).split(), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues this run", file=sys.stderr)
-        return 130
+    return exit_code(lambda: execute(arguments), "interrupted; the same command continues this run")
 
 
 def execute(argv: Sequence[str]) -> int:

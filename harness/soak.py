@@ -11,35 +11,23 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from typing import NoReturn
 
+from harness.entry import Parser, exit_code, seed
 from methods.errors import UsageError
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 def parser() -> argparse.ArgumentParser:
     description = "Decode random cases with every method and compare with plain decoding."
-    p = _Parser(prog="python -m harness.soak", description=description, allow_abbrev=False)
+    p = Parser(prog="python -m harness.soak", description=description, allow_abbrev=False)
     p.add_argument("--minutes", metavar="M", type=float, default=10.0, help="how long; 10")
-    p.add_argument("--seed", metavar="S", type=int, default=0, help="of the cases; 0")
+    p.add_argument("--seed", metavar="S", type=seed, default=0, help="of the cases; 0")
     p.add_argument("--case", metavar="SEED:INDEX", help="run one case again and show it")
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
-    try:
-        return execute(parser().parse_args(argv))
-    except UsageError as error:
-        print("error:", *str(error).split(), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return exit_code(lambda: execute(parser().parse_args(argv)))
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from harness.entry import exit_code
 from harness.journal import exclusive
 from harness.manifest import enter, invocation
 from harness.presets import load_preset
@@ -30,7 +31,6 @@ from harness.training.heads import build_task
 from harness.training.publish import PublishRequest, publish
 from harness.training.recipes import Recipe, load_recipe
 from harness.training.session import TrainingSession, configuration
-from methods.errors import UsageError
 from methods.target.loading import DTYPES, load_target
 from methods.target.target import Target
 from methods.training.batches import Batches
@@ -43,28 +43,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C
     try:
-        choice, request = parse(arguments)
-        if isinstance(request, GenerateRequest):
-            target, thinking = _load(choice, choice.dtype)
-            request = dataclasses.replace(request, thinking=thinking)
-            print(json.dumps({"answers": str(request.out), "tokens": generate(target, request, arguments)}))
-        elif isinstance(request, PublishRequest):
-            target, _ = _load(choice, None)
-            print(json.dumps({"published": str(request.out), **publish(request, target)}))
-        else:
-            recipe = _recipe(request)
-            with _ranks():
-                target, thinking = _load(choice, recipe.compute)
-                summary = train(target, request, recipe, arguments, thinking)
-            print(json.dumps(summary), flush=True)
-    except UsageError as error:
-        print("error:", *str(error).split(), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
+        return exit_code(lambda: execute(arguments), "interrupted; the same command continues")
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """As ``main``, with exceptions passed through."""
+    choice, request = parse(arguments)
+    if isinstance(request, GenerateRequest):
+        target, thinking = _load(choice, choice.dtype)
+        request = dataclasses.replace(request, thinking=thinking)
+        print(json.dumps({"answers": str(request.out), "tokens": generate(target, request, arguments)}))
+    elif isinstance(request, PublishRequest):
+        target, _ = _load(choice, None)
+        print(json.dumps({"published": str(request.out), **publish(request, target)}))
+    else:
+        recipe = _recipe(request)
+        with _ranks():
+            target, thinking = _load(choice, recipe.compute)
+            summary = train(target, request, recipe, arguments, thinking)
+        print(json.dumps(summary), flush=True)
     return 0
 
 

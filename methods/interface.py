@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length"]
 
+LOWEST_TEMPERATURE = 1e-6
+"""Above 0: logits divided by less would leave float32."""
+
+
+def check_temperature(value: float) -> float:
+    """``value`` if logits can be divided by it, or if it is 0 (greedy); else ``UsageError``."""
+    if value == 0 or (math.isfinite(value) and value >= LOWEST_TEMPERATURE):
+        return value
+    raise UsageError(f"temperature must be 0 or a number >= {LOWEST_TEMPERATURE:g}, got {value:g}")
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -29,8 +39,7 @@ class SamplingParams:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise UsageError(f"temperature must be a number >= 0, got {self.temperature}")
+        check_temperature(self.temperature)
         if self.top_k < 0:
             raise UsageError(f"top-k must be >= 0 (0 = off), got {self.top_k}")
         if not 0 < self.top_p <= 1:

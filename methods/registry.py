@@ -48,8 +48,11 @@ def load_plugin(module: str) -> None:
     """Import ``module`` so that the methods it registers become known."""
     try:
         importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(f"plugin module {module!r} cannot be imported: {error}") from error
+    except UsageError as error:
+        raise UsageError(f"plugin module {module!r}: {error}") from error
+    except Exception as error:  # a module runs whatever its author wrote
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"plugin module {module!r} cannot be imported: {reason}") from error
 
 
 def names() -> list[str]:

@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from harness.cli import DEFAULT_PRESET
+from harness.entry import Parser, exit_code
+from harness.journal import write_whole
 from harness.sharding import ALONE, Shard, join
-from methods.errors import UsageError
 from paper_tables import devices, plan, runs, table
 from paper_tables.plan import Row
 from paper_tables.render import SUFFIXES, check_format, render
@@ -23,20 +23,17 @@ _TRAINED = ("eagle3", "ppsd", "spd")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0; 2 after one line on stderr for input that cannot be used; 130 interrupted."""
-    try:
-        options = _parser().parse_args(argv)
-        numbers = list(plan.SPECS) if options.number == ALL else [options.number]
-        shard = join()
-        for number in numbers:
-            text = build(number, options, shard)
-            if text is not None:
-                print(text, end="\n" if number != numbers[-1] else "")
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 130
+    return exit_code(lambda: execute(_parser().parse_args(argv)), "interrupted; the same command continues")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """As ``main``, with exceptions passed through."""
+    numbers = list(plan.SPECS) if options.number == ALL else [options.number]
+    shard = join()
+    for number in numbers:
+        text = build(number, options, shard)
+        if text is not None:
+            print(text, end="\n" if number != numbers[-1] else "")
     return 0
 
 
@@ -70,11 +67,7 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
         table.build(spec, rows, size.temperatures, cells, reasons, target=options.preset), format_name
     )
     path = file_of(options, number, SUFFIXES[format_name])
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    write_whole(path, text)
     print(f"written to {path}", file=sys.stderr)
     return text
 
@@ -100,13 +93,8 @@ def _rows(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
     ]
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m paper_tables", description="Run what Table N still lacks and print it.")
+    parser = Parser(prog="python -m paper_tables", description="Run what Table N still lacks and print it.")
     parser.add_argument("number", metavar="N", help=f"the table's number: {', '.join(plan.SPECS)}, or {ALL}")
     parser.add_argument("--preset", default=DEFAULT_PRESET, help="target preset (default: %(default)s)")
     parser.add_argument(

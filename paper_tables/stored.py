@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.journal import write_whole
 from harness.records import Mode, Record, StepArrays
 from methods.errors import UsageError
 from paper_tables.plan import Row
@@ -67,11 +68,7 @@ def write(
     lines += [
         json.dumps(_values(record, reference), ensure_ascii=False, allow_nan=False) for record in records
     ]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    write_whole(path, "\n".join(lines) + "\n")
 
 
 def _pair(record: Record) -> tuple[str, str, int, int]:
@@ -103,7 +100,7 @@ def _short(value: float) -> int | float:
 def read(path: Path) -> Stored:
     """The records of a file, each with its totals as ``expected``; ``UsageError`` if it is damaged."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         header = json.loads(lines[0])
         if header["format"] != FORMAT:
             raise UsageError(f"{path}: format {header['format']}, this version reads {FORMAT}")

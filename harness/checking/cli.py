@@ -8,7 +8,7 @@ import platform
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 import torch
 
@@ -17,7 +17,8 @@ from harness.checking.catalogue import IDS, chosen, run_checks
 from harness.checking.outcome import Outcome
 from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
-from harness.cli import DEFAULT_PRESET, Dtype, _positive
+from harness.cli import DEFAULT_PRESET, Dtype
+from harness.entry import Parser, positive
 from harness.options import parse_pairs, typed
 from methods import registry
 from methods.errors import UsageError
@@ -25,13 +26,8 @@ from methods.errors import UsageError
 REAL_PROMPTS = 4
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def parser() -> argparse.ArgumentParser:
-    p = _Parser(
+    p = Parser(
         prog="python -m harness.check",
         description="Check that a decoding method's output is the target's own: on table targets and tiny "
         "models of every family, and with --real on a real target.",
@@ -40,11 +36,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--method", metavar="NAME", help="default: the built-in methods, and this package's runs")
     p.add_argument("--plugin", metavar="MODULE", action="append", help="import a module with methods")
     p.add_argument("--option", metavar="KEY=VALUE", action="append", help="an option of the method")
-    p.add_argument("--n", metavar="N", nargs="+", type=_positive, help="pipeline stages, one or more")
-    p.add_argument("--width", metavar="W", nargs="+", type=_positive, help="draft widths, one or more")
+    p.add_argument("--n", metavar="N", nargs="+", type=positive, help="pipeline stages, one or more")
+    p.add_argument("--width", metavar="W", nargs="+", type=positive, help="draft widths, one or more")
     p.add_argument("--only", metavar="C1,C4", help=f"these checks; {IDS[0]} to {IDS[-1]}")
     p.add_argument("--size", metavar="NAME", default="quick", help=f"{', '.join(sizes.SIZES)}; quick")
-    p.add_argument("--prompts", metavar="K", type=_positive, help="prompts per target; set by --size")
+    p.add_argument("--prompts", metavar="K", type=positive, help="prompts per target; set by --size")
     p.add_argument("--real", action="store_true", help="also decode benchmark prompts on a preset's target")
     p.add_argument("--preset", metavar="NAME", help=f"target of --real; {DEFAULT_PRESET}")
     p.add_argument("--dtype", choices=get_args(Dtype), help="of --real; the preset's")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -62,20 +63,20 @@ def profile_names() -> list[str]:
 def load_profile(name: str) -> Profile:
     """A shipped profile by name, or a TOML file by path. ``UsageError`` names the faulty key."""
     if name in profile_names():
-        return parse_profile(name, resources.files(__name__).joinpath(name + _SUFFIX).read_text("utf-8"))
+        return parse_profile(name, resources.files(__name__).joinpath(name + _SUFFIX).read_bytes())
     if not name.endswith(_SUFFIX) or not Path(name).is_file():
         raise UsageError(f"unknown profile {name!r}; allowed: {', '.join(profile_names())}, or a .toml file")
-    return parse_profile(name, Path(name).read_text("utf-8"))
+    return parse_profile(name, Path(name).read_bytes())
 
 
-def parse_profile(name: str, text: str) -> Profile:
-    """A profile from TOML text."""
+def parse_profile(name: str, content: bytes) -> Profile:
+    """A profile from TOML text in UTF-8."""
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = tomllib.loads(content.decode("utf-8"))
+    except ValueError as error:  # of either
         raise UsageError(f"profile {name}: {error}") from error
     pipelines = table.pop("pipeline", [])
-    if not isinstance(pipelines, list) or not pipelines:
+    if not isinstance(pipelines, list) or not all(isinstance(row, dict) for row in pipelines or [None]):
         raise UsageError(f"profile {name}: pipeline must be a list of tables")
     rows = tuple(PipelineTimes(**_checked(name, PipelineTimes, row)) for row in pipelines)
     values = _checked(name, Profile, table, leave_out="pipelines")
@@ -96,7 +97,7 @@ def _value(name: str, key: str, value: Any, kind: str) -> Any:
         return value
     if kind == "int" and type(value) is int and value > 0:
         return value
-    if kind == "float" and type(value) in (int, float) and value >= 0:
+    if kind == "float" and type(value) in (int, float) and 0 <= value < math.inf:
         return float(value)
     if kind.startswith("tuple") and isinstance(value, list) and all(type(item) is int for item in value):
         return tuple(value)

@@ -6,25 +6,23 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from harness.entry import Parser, exit_code, natural
+from harness.journal import write_whole
 from harness.report.page import read_arms, render
 from methods.errors import UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0; 2 after one line on stderr for input that cannot be used."""
-    try:
-        options = _parser().parse_args(argv)
-        arms, manifests = read_arms(options.runs)
-        page = render(arms, manifests, _tokenizer(manifests), options.texts)
-        try:
-            options.output.write_text(page, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write {options.output}: {error.strerror}") from error
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_code(lambda: execute(_parser().parse_args(argv)))
+
+
+def execute(options: argparse.Namespace) -> int:
+    """As ``main``, with exceptions passed through."""
+    arms, manifests = read_arms(options.runs)
+    write_whole(options.output, render(arms, manifests, _tokenizer(manifests), options.texts))
     print(options.output)
     return 0
 
@@ -50,25 +48,14 @@ def load_tokenizer(name: str) -> object:
     return load(name)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m harness.report", description="One self-contained HTML page about runs.")
+    parser = Parser(prog="python -m harness.report", description="One self-contained HTML page about runs.")
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directory")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="default: %(default)s")
     parser.add_argument(
-        "--texts", type=_count, default=12, metavar="K", help="answers shown token by token (%(default)s)"
+        "--texts", type=natural, default=12, metavar="K", help="answers shown token by token (%(default)s)"
     )
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number >= 0, got {text}")
-    return int(text)
 
 
 if __name__ == "__main__":

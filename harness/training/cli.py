@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from harness.cli import DEFAULT_PRESET
+from harness.entry import Parser, positive, seed, temperature
 from harness.plan import RUNS
 from harness.training.conversations import OFFLINE
 from harness.training.generate import GenerateRequest
@@ -45,11 +45,6 @@ class TrainRequest:
     freeze_head: bool
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def train_parser() -> argparse.ArgumentParser:
     """Flags of ``python -m harness.train``."""
     p = _parser(
@@ -59,9 +54,9 @@ def train_parser() -> argparse.ArgumentParser:
     p.add_argument("--recipe", choices=recipe_names(), default="small", help="optimiser, lengths, budget")
     p.add_argument("--head", metavar="SPEC", action="append", required=True, help="repeatable; " + _SPECS)
     p.add_argument("--data", metavar="NAME", action="append", help=f"repeatable; {OFFLINE} without a hub")
-    p.add_argument("--tokens", metavar="N", type=_positive, help="budget in supervised tokens")
+    p.add_argument("--tokens", metavar="N", type=positive, help="budget in supervised tokens")
     p.add_argument("--compute", choices=("float32", "bfloat16"), help="the recipe's by default")
-    p.add_argument("--limit", metavar="K", type=_positive, help="conversations read of each source")
+    p.add_argument("--limit", metavar="K", type=positive, help="conversations read of each source")
     p.add_argument("--freeze-head", action="store_true", help="keep the target's head rows untrained")
     p.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="the same directory continues a run"
@@ -76,12 +71,14 @@ def generate_parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="the same directory continues a run"
     )
-    p.add_argument("--prompts", metavar="K", type=_positive, help="at most so many prompts")
-    p.add_argument("--tokens", metavar="N", type=_positive, help="stop after so many answer tokens")
-    p.add_argument("--batch", metavar="B", type=_positive, default=96, help="sequences decoded at once")
-    p.add_argument("--max-prompt", metavar="N", type=_positive, default=192, help="longest prompt in tokens")
-    p.add_argument("--max-new-tokens", metavar="N", type=_positive, default=320, help="longest answer")
-    p.add_argument("--temperature", metavar="T", action="append", type=float, help="repeatable; 0, 0.7, 1")
+    p.add_argument("--prompts", metavar="K", type=positive, help="at most so many prompts")
+    p.add_argument("--tokens", metavar="N", type=positive, help="stop after so many answer tokens")
+    p.add_argument("--batch", metavar="B", type=positive, default=96, help="sequences decoded at once")
+    p.add_argument("--max-prompt", metavar="N", type=positive, default=192, help="longest prompt in tokens")
+    p.add_argument("--max-new-tokens", metavar="N", type=positive, default=320, help="longest answer")
+    p.add_argument(
+        "--temperature", metavar="T", action="append", type=temperature, help="repeatable; 0, 0.7, 1"
+    )
     p.add_argument("--dtype", choices=tuple(DTYPES), help="the preset's by default")
     return p
 
@@ -122,8 +119,6 @@ def parse(argv: Sequence[str]) -> tuple[TargetChoice, TrainRequest | GenerateReq
 
 def _generate(args: argparse.Namespace) -> tuple[TargetChoice, GenerateRequest]:
     heats = tuple(args.temperature or (0.0, 0.7, 1.0))
-    if any(not 0 <= heat < float("inf") for heat in heats):
-        raise UsageError(f"--temperature must be a number >= 0, got {heats}")
     request = GenerateRequest(
         data=args.data,
         out=args.out,
@@ -149,7 +144,7 @@ _SPECS = "spd[:n=8,layers=3,schedule=pre-step], eagle3[:steps=7], ppsd[:n=8,head
 
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
-    p = _Parser(
+    p = Parser(
         prog=prog,
         description=description,
         allow_abbrev=False,
@@ -157,11 +152,5 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     )
     p.add_argument("--preset", metavar="NAME", default=DEFAULT_PRESET, help="target preset")
     p.add_argument("--target", metavar="ID|PATH", help="another target by hub id or path")
-    p.add_argument("--seed", metavar="S", type=int, default=0, help="initial weights, order, draws")
+    p.add_argument("--seed", metavar="S", type=seed, default=0, help="initial weights, order, draws")
     return p
-
-
-def _positive(text: str) -> int:
-    if not text.replace("_", "").isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number >= 1, got {text}")
-    return int(text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.benchmarks.rows import parse_jsonl
 from harness.chat import Message
 from methods.assets import WHEELS, member, wheel
 from methods.errors import UsageError
@@ -75,6 +76,8 @@ def as_messages(row: Mapping[str, Any]) -> list[Message]:
     turns = row.get("messages") or row.get("conversations") or []
     messages: list[Message] = []
     for turn in turns if isinstance(turns, list) else []:
+        if not isinstance(turn, Mapping):
+            break
         role = _ROLES.get(str(turn.get("role", turn.get("from"))))
         content = turn.get("content", turn.get("value"))
         spoken = [message["role"] for message in messages if message["role"] != "system"]
@@ -113,17 +116,11 @@ def _conversations(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[Message]]
             yield messages
 
 
-def _lines(data: bytes, name: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(data.decode("utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{name}, line {number}: not JSON ({error})") from error
-        if not isinstance(row, dict) or not ({"messages", "conversations"} & row.keys()):
-            raise UsageError(f"{name}, line {number}: needs 'messages' or 'conversations'")
-        yield row
+def _lines(data: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+    for row in parse_jsonl(data, "dir", name, file=name):
+        if not {"messages", "conversations"} & row.values.keys():
+            raise UsageError(f"{row.place}: needs 'messages' or 'conversations'")
+        yield row.values
 
 
 def _hub(repo: str, config: str | None, split: str) -> Source:

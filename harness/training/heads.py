@@ -73,7 +73,7 @@ def _converted(text: str, key: str, value: str) -> Any:
         if value not in _CHOICES[key]:
             raise UsageError(f"head {text!r}: {key} is {value!r}; allowed: {', '.join(_CHOICES[key])}")
         return value
-    if not value.isdigit() or int(value) < 1:
+    if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"head {text!r}: {key} must be a whole number >= 1, got {value!r}")
     return int(value)
 

@@ -19,6 +19,7 @@ import torch
 from harness.manifest import write_json
 from harness.provenance import package_commit, package_versions
 from harness.training.corpus import Corpus
+from methods.drafting.tensors import read_pickle
 from methods.training.trainer import DATA, TARGET, StepReport, Trainer
 
 STATE, CURVE, HEADS, SUMMARY = "state.pt", "curve.jsonl", "heads", "summary.json"
@@ -90,7 +91,7 @@ class TrainingSession:
         path = self._directory / STATE
         if not path.exists():
             return
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = read_pickle(path)
         self._trainer.load_state_dict(state["trainer"])
         self._evaluated = state["evaluated"]
         if self._rank == 0:
@@ -100,8 +101,8 @@ class TrainingSession:
     def _cut_curve(self, step: int) -> None:
         """Drop what a killed process wrote after its last checkpoint: those steps come again."""
         path = self._directory / CURVE
-        lines = path.read_text("utf-8").splitlines() if path.exists() else []
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step]
+        lines = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+        kept = [line for line in lines if _step_of(line) <= step]
         temporary = path.with_suffix(".tmp")
         temporary.write_text("".join(line + "\n" for line in kept), "utf-8")
         os.replace(temporary, path)
@@ -209,6 +210,14 @@ class TrainingSession:
     def _say(self, text: str) -> None:
         if self._rank == 0:
             print(text, file=sys.stderr, flush=True)
+
+
+def _step_of(line: str) -> float:
+    """The step a line of the curve belongs to; beyond all for a torn one."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError):
+        return float("inf")
 
 
 @contextmanager

@@ -49,6 +49,8 @@ def untrained(
 ) -> DraftModule:
     """A draft module as training starts it: projections N(0, 0.02), layers PyTorch's default, the
     head copied from rows of ``target_head`` [vocab, hidden]."""
+    if not 1 <= draft_layers <= shape.num_layers:
+        raise UsageError(f"draft layers must be 1 to {shape.num_layers}, the target's; got {draft_layers}")
     layer = layer_config(shape, layout or default_layout(shape))
     config = DraftModuleConfig(layer, aggregation, draft_layers, window)
 

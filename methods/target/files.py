@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from methods.assets import cache_dir
-from methods.target.embedded import SMOLLM2, smollm2_directory
-from methods.target.hashing import files_sha256, tokenizer_sha256
+from methods.target.embedded import SMOLLM2, embedded_directory, smollm2_directory, stored_hashes
+from methods.target.hashing import remembered_sha256, tokenizer_sha256
 
 HUB_NAMES = {"qwen3.5-4b": "Qwen/Qwen3.5-4B", "qwen3.5-9b": "Qwen/Qwen3.5-9B"}
 """Short names of targets on the Hugging Face hub."""
@@ -33,28 +31,14 @@ def locate(name: str) -> Path:
 
 def hashes(location: Path, tokenizer: Any) -> dict[str, str]:
     """sha256 of a model directory's weights and of its tokenizer."""
-    return {
-        "sha256": weights_sha256(location),
-        "tokenizer_sha256": _stored(location).get("tokenizer_sha256") or tokenizer_sha256(tokenizer),
-    }
+    if location == embedded_directory():
+        stored = stored_hashes(location)
+        return {name: stored[name] for name in ("sha256", "tokenizer_sha256")}
+    return {"sha256": weights_sha256(location), "tokenizer_sha256": tokenizer_sha256(tokenizer)}
 
 
 def weights_sha256(location: Path) -> str:
-    """sha256 of the weight files; remembered by size and time, since large ones take a minute."""
-    if stored := _stored(location).get("sha256"):
-        return stored
-    files = sorted(location.glob("*.safetensors")) or sorted(location.glob("*.bin"))
-    stamp = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-    memory = cache_dir() / "weight-hashes.json"
-    known = json.loads(memory.read_text()) if memory.exists() else {}
-    key = json.dumps(stamp)
-    if key not in known:
-        known[key] = files_sha256(files)
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.write_text(json.dumps(known, indent=1))
-    return known[key]
-
-
-def _stored(location: Path) -> dict[str, str]:
-    stored = location / "hashes.json"
-    return json.loads(stored.read_text()) if stored.exists() else {}
+    """sha256 of a model directory's weight files."""
+    if location == embedded_directory():
+        return stored_hashes(location)["sha256"]
+    return remembered_sha256(list(location.glob("*.safetensors")) or location.glob("*.bin"))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+
+from methods.assets import cache_dir
 
 
 def files_sha256(paths: Iterable[Path]) -> str:
@@ -20,6 +25,30 @@ def files_sha256(paths: Iterable[Path]) -> str:
             while chunk := file.read(1 << 22):
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def remembered_sha256(paths: Iterable[Path]) -> str:
+    """``files_sha256``, kept in the user's cache by size and time: large files take a minute."""
+    files = sorted(paths)
+    stamp = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    memory, key = cache_dir() / "weight-hashes.json", json.dumps(stamp)
+    known = _read_memory(memory)
+    if key not in known:
+        known[key] = files_sha256(files)
+        with suppress(OSError):  # without a cache only time is lost
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            part = memory.with_suffix(f".{os.getpid()}")  # other processes may read and write it, too
+            part.write_text(json.dumps(known, indent=1))
+            os.replace(part, memory)
+    return known[key]
+
+
+def _read_memory(path: Path) -> dict[str, str]:
+    try:
+        known = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def module_sha256(module: nn.Module) -> str:

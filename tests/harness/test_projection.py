@@ -107,7 +107,7 @@ def test_every_shipped_profile_loads():
 def test_a_faulty_profile_is_refused_by_its_key(change, message):
     text = (Path(__file__).parents[2] / "harness/profiles/qwen3.5-4b.toml").read_text()
     with pytest.raises(UsageError, match=message):
-        parse_profile("mine", text.replace(*change))
+        parse_profile("mine", text.replace(*change).encode())
 
 
 def test_unknown_profiles_and_depths_name_what_there_is():

@@ -1,0 +1,84 @@
+"""How a command begins and ends: arguments that are refused with one line, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from methods.errors import UsageError
+from methods.interface import check_temperature
+
+
+class Parser(argparse.ArgumentParser):
+    """An ``ArgumentParser`` that raises ``UsageError`` for a wrong command line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def exit_code(command: Callable[[], int], interrupted: str = "interrupted") -> int:
+    """What ``command`` returns, or what ended it: 2 after one line on stderr for input that cannot be
+    used and for files that the system refuses, 130 after Ctrl-C.
+
+    A reader of the output that is gone (``| head``) ends the command with 1 and no words.
+    """
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the exit flushes once more
+        return 1
+    except UsageError as error:
+        print("error:", *str(error).split(), file=sys.stderr)
+        return 2
+    except OSError as error:
+        # Where a message can say more than the system does, it is raised at that place.
+        file = f"{error.filename}: " if error.filename is not None else ""
+        print(f"error: {file}{error.strerror or error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return 130
+
+
+def number(text: str, kind: Callable[[str], Any], ok: Callable[[Any], bool], allowed: str) -> Any:
+    """``text`` as a finite number of ``kind`` that is ``ok``; else ``allowed`` goes into the message."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not math.isfinite(value) or not ok(value):
+        raise argparse.ArgumentTypeError(f"must be {allowed}, got {text}")
+    return value
+
+
+def positive(text: str) -> int:
+    return number(text, int, lambda value: value >= 1, "a whole number >= 1")
+
+
+def natural(text: str) -> int:
+    return number(text, int, lambda value: value >= 0, "a whole number >= 0")
+
+
+def temperature(text: str) -> float:
+    try:
+        return check_temperature(not_negative(text))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("temperature ")) from error
+
+
+def seed(text: str) -> int:
+    return number(text, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2^32 - 1")
+
+
+def not_negative(text: str) -> float:
+    return number(text, float, lambda value: value >= 0, "a number >= 0")
+
+
+def share(text: str) -> float:
+    return number(text, float, lambda value: 0 < value <= 1, "in (0, 1]")
