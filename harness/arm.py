@@ -177,6 +177,8 @@ def prompt_seed(seed: int, benchmark: str, prompt_id: str, turn: int, repeat: in
 
 def check_result(result: DecodeResult, max_new_tokens: int, stop_ids: Sequence[int]) -> None:
     """Raise ``TraceError`` if the tokens are more than was asked for, or have another trace."""
+    if not isinstance(result, DecodeResult):
+        raise TraceError(f"decode returned {type(result).__name__}, not a DecodeResult")
     if len(result.tokens) > max_new_tokens:
         raise TraceError(f"the output holds {len(result.tokens)} tokens, the cap is {max_new_tokens}")
     if any(token in stop_ids for token in result.tokens[:-1]):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness.records import Key, Record, latest, read_file, to_line
+from harness.records import Key, Record, latest, read_file, to_line, torn
 from methods.errors import UsageError
 
 
@@ -44,7 +44,7 @@ def write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -118,5 +118,5 @@ class Journal:
     def _cut_torn_line(self) -> None:
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
-        if content[whole:].startswith(b"{"):
+        if torn(content[whole:]):
             os.ftruncate(self._descriptor, whole)

@@ -237,10 +237,10 @@ def _prompt_config(prompts: PromptSet) -> dict[str, Any]:
 def _check_context(plan: Plan) -> None:
     for prompt in plan.prompts:
         length = len(plan.prompt_ids(prompt, []))
-        if length > plan.target.context:
+        if length >= plan.target.context:
             raise UsageError(
-                f"prompt {prompt.prompt_id} of {prompt.benchmark} has {length} tokens; "
-                f"the target's context is {plan.target.context}"
+                f"prompt {prompt.prompt_id} of {prompt.benchmark} has {length} tokens; the target's context "
+                f"is {plan.target.context}, so at most {plan.target.context - 1} are allowed"
             )
 
 

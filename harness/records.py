@@ -121,6 +121,7 @@ class Record:
         return sum(self.steps.emitted)
 
 
+_EXPECTED = frozenset({*STEP_COLUMNS, "steps"})
 _REQUIRED = tuple(
     item.name
     for item in dataclasses.fields(Record)
@@ -154,8 +155,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def to_line(record: Record) -> bytes:
-    """One line of JSON, newline included."""
-    return json.dumps(dataclasses.asdict(record), allow_nan=False, ensure_ascii=False).encode() + b"\n"
+    """One line of JSON, newline included. Half a surrogate pair, which UTF-8 cannot hold, is escaped."""
+    text = json.dumps(dataclasses.asdict(record), allow_nan=False, ensure_ascii=False)
+    return text.encode(errors="backslashreplace") + b"\n"
 
 
 def from_line(line: bytes | str) -> Record:
@@ -167,6 +169,8 @@ def from_line(line: bytes | str) -> Record:
     if not isinstance(data, dict):
         raise UsageError(f"a record is a JSON object, got {type(data).__name__}")
     _check_fields(data)
+    if data.get("expected") is not None and not data["expected"].keys() >= _EXPECTED:
+        raise UsageError(f"expected must be an object of {', '.join(sorted(_EXPECTED))}")
     return Record(
         **{**data, "temperature": float(data["temperature"]), "steps": _steps(data["steps"])},
     )
@@ -235,6 +239,12 @@ def latest(records: Iterable[Record]) -> list[Record]:
     return list(by_key.values())
 
 
+def torn(tail: bytes) -> bool:
+    """Whether what follows the last newline is a record that never made it to the disk whole: its
+    beginning, or the zeros that some file systems leave after a power cut."""
+    return tail.startswith((b"{", b"\0"))
+
+
 def read_file(path: Path) -> list[Record]:
     """The records of one file in the order written, superseded ones included."""
     try:
@@ -242,8 +252,8 @@ def read_file(path: Path) -> list[Record]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     lines = content.split(b"\n")
-    if lines[-1].startswith(b"{"):
-        lines[-1] = b""  # torn: a record's prefix, its newline never made it to the disk
+    if torn(lines[-1]):
+        lines[-1] = b""
     records = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

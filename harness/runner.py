@@ -16,6 +16,7 @@ from harness.arm import Arm, Unit, describe
 from harness.plan import AR, NO_WIDTH, Plan
 from harness.records import BASELINE, RECORDS, Record
 from harness.sharding import ALONE
+from methods.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +112,12 @@ def in_order(plan: Plan, records: Sequence[Record]) -> list[Record]:
         (unit.prompt.benchmark, str(unit.prompt.prompt_id), unit.turn, unit.temperature, unit.repeat): i
         for i, unit in enumerate(every)
     }
+    for record in records:
+        if (*record.key[:4], record.repeat) not in place:
+            raise UsageError(
+                f"{plan.directory} holds a record that is not of this run: {record.benchmark} "
+                f"{record.prompt_id}, turn {record.turn}, T = {record.temperature:g}"
+            )
     return sorted(records, key=lambda record: (place[(*record.key[:4], record.repeat)], record.width))
 
 

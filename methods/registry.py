@@ -32,6 +32,10 @@ def register(name: str) -> Callable[[M], M]:
     """Class decorator that makes a method known as ``name``. A taken name is an error."""
 
     def add(cls: M) -> M:
+        if not (isinstance(cls, type) and issubclass(cls, DecodingMethod)):
+            raise UsageError(f"method {name!r} must be a subclass of methods.interface.DecodingMethod")
+        if not dataclasses.is_dataclass(cls.Options):
+            raise UsageError(f"method {name!r}: its Options must be a dataclass")
         known = _methods.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise UsageError(
@@ -50,7 +54,7 @@ def load_plugin(module: str) -> None:
         importlib.import_module(module)
     except UsageError as error:
         raise UsageError(f"plugin module {module!r}: {error}") from error
-    except Exception as error:  # a module runs whatever its author wrote
+    except (Exception, SystemExit) as error:  # a module runs whatever its author wrote
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"plugin module {module!r} cannot be imported: {reason}") from error
 

@@ -18,11 +18,17 @@ ProposalRule = Literal["sampled", "point-mass"]
 point-mass: the draft token is q's largest and accepted iff the target's own draw equals it."""
 
 
+MAX_WIDTH = 256
+"""Nodes of a draft level: a beam looks at the square of it, and no target gains from more."""
+
+
 def proposal_rule(asked: str | None, width: int) -> ProposalRule:
     """The rule a method runs under: as asked, else "sampled" for a chain and "point-mass" for a tree.
 
-    Raises ``UsageError`` for an unknown rule.
+    Raises ``UsageError`` for an unknown rule, and for a width that no draft has.
     """
+    if not 1 <= width <= MAX_WIDTH:
+        raise UsageError(f"width must be 1 to {MAX_WIDTH}, got {width}")
     if asked is None:
         return "sampled" if width == 1 else "point-mass"
     for rule in get_args(ProposalRule):

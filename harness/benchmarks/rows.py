@@ -102,6 +102,7 @@ def read_directory(directory: Path, benchmark: str) -> Rows:
 def _object(line: bytes, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()  # no tokenizer takes half a surrogate pair
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{place} is not valid JSON: {error}") from None
     if not isinstance(value, dict):

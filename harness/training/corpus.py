@@ -116,7 +116,9 @@ def read_answers(path: Path) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError, TypeError, KeyError):
             good = False
         if not good:
-            raise UsageError(f"{path}:{number} is no line of an answer file: it needs 'key', 'prompt' and 'answer'")
+            raise UsageError(
+                f"{path}:{number} is no line of an answer file: it needs 'key', 'prompt' and 'answer'"
+            )
         yield answer
 
 

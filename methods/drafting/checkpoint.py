@@ -173,7 +173,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"{path.parent} is not a drafter checkpoint: it has no {_CONFIG_NAME}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not readable JSON: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path} must hold one JSON object")
@@ -188,7 +188,13 @@ def _parse(content: dict[str, Any], directory: Path) -> DraftConfig:
     _check_keys(content, get_type_hints(DraftConfig) | {"layer": dict}, where)
     layer = content["layer"]
     _check_keys(layer, get_type_hints(LayerConfig), f"{where}: layer")
-    return DraftConfig(**content | {"layer": LayerConfig(**layer)})
+    span = content["training_span"]
+    if span is not None and span < 1:
+        raise UsageError(f"{where}: training_span must be at least 1 position, got {span}")
+    try:
+        return DraftConfig(**content | {"layer": LayerConfig(**layer)})
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
 
 
 def check_architecture(config: DraftConfig, kinds: Mapping[str, type], source: str) -> None:

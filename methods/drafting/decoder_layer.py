@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,10 @@ class LayerConfig:
     zero_centred_norm: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("hidden", "intermediate", "heads", "kv_heads", "head_dim", "eps", "attention_input"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float if name == "eps" else int) or not 0 < value < math.inf:
+                raise UsageError(f"a decoder layer cannot have {name} = {value!r}")
         if self.heads % self.kv_heads:
             raise UsageError(f"{self.heads} attention heads cannot share {self.kv_heads} key-value heads")
 

@@ -111,7 +111,11 @@ def load(
         layer=config.layer, target_hidden=config.hidden, window=config.training_span, **found
     )
     vocabulary = DraftVocabulary(shape.vocab, config.draft_ids)
-    rotary = rotary_for(head_config, dtype)
+    try:
+        rotary = rotary_for(head_config, dtype)
+    except Exception as error:  # transformers checks its parameters in many ways
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{text}: rope {dict(head_config.rope)} cannot be used ({reason})") from error
     head = build_from(lambda: Eagle3Head(head_config, vocabulary, embed, rotary), tensors, dtype, text)
     return Loaded(head, config, digest, text)
 

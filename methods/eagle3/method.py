@@ -51,9 +51,8 @@ class Eagle3(RoundMethod):
 
     def __init__(self, target: Target, options: Eagle3Options) -> None:
         super().__init__(target, options)
-        for name, value in (("m", options.m), ("width", options.width)):
-            if value < 1:
-                raise UsageError(f"{name} must be >= 1, got {value}")
+        if options.m < 1:
+            raise UsageError(f"m must be >= 1, got {options.m}")
         if options.tree not in get_args(Tree):
             raise UsageError(f"unknown tree {options.tree!r}; allowed: {', '.join(get_args(Tree))}")
         if (options.checkpoint is None) == (not options.untrained):
@@ -62,6 +61,8 @@ class Eagle3(RoundMethod):
                 "written by training, or a published head as PATH or hf:REPO), or --untrained for a random "
                 "one (not both)"
             )
+        if options.untrained and (options.taps is not None or options.draft_rope_theta is not None):
+            raise UsageError("taps and draft_rope_theta belong to a published head: give --checkpoint")
         self.rule = proposal_rule(options.proposal, options.width)
         self._origin: dict[str, str] = {}
         self.head = (self._untrained() if options.untrained else self._loaded()).to(target.device)

@@ -31,6 +31,18 @@ def read_published(
     ``taps`` given spares the file's own tap ids, whose convention may be unclear. Raises
     ``UsageError`` naming what is missing or does not fit the target.
     """
+    try:
+        return _read(directory, shape, taps)
+    except UsageError:
+        raise
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
+        # Others write these files: any value may be of any type.
+        raise UsageError(f"{directory}/config.json does not describe an EAGLE-3 head: {error}") from error
+
+
+def _read(
+    directory: Path, shape: TargetShape, taps: Sequence[int] | None
+) -> tuple[DraftConfig, dict[str, Tensor], str]:
     config = _read_config(directory)
     path = _tensor_file(directory)
     tensors = _canonical(path)
@@ -73,7 +85,7 @@ def read_published(
 def _read_config(directory: Path) -> dict[str, Any]:
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{directory} has no readable config.json; not an EAGLE-3 checkpoint") from error
     if not isinstance(config, dict):
         raise UsageError(f"{directory}/config.json must hold one JSON object")

@@ -55,8 +55,6 @@ class PipelineMethod(DecodingMethod):
 
     def __init__(self, target: Target, options: PipelineOptions) -> None:
         super().__init__(target, options)
-        if options.width < 1:
-            raise UsageError(f"width must be >= 1, got {options.width}")
         self.stage_layers = _stages(target.num_layers, options.n, options.stage_layers)
         self.rule = proposal_rule(options.proposal, options.width)
         if self.rule == "sampled" and options.width > 1:

@@ -273,7 +273,7 @@ def test_the_same_seed_gives_the_same_draft():
     ("options", "message"),
     [
         ({"m": 0}, "m must be >= 1, got 0"),
-        ({"width": 0}, "width must be >= 1, got 0"),
+        ({"width": 0}, "width must be 1 to 256, got 0"),
         ({"tree": "bush"}, "unknown tree 'bush'; allowed: beam, dynamic"),
         ({"proposal": "typical"}, "unknown proposal rule 'typical'"),
         ({"untrained": False}, "needs a draft head for tiny-llama: give --checkpoint"),

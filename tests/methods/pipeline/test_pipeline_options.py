@@ -14,7 +14,7 @@ from methods.interface import SamplingParams
     [
         ({"n": 9}, r"n = 9 stages for 8 target layers; allowed: 1 to 8"),
         ({"n": 0}, r"n = 0 stages|n >= 1|at least 1"),
-        ({"width": 0}, "width must be >= 1, got 0"),
+        ({"width": 0}, "width must be 1 to 256, got 0"),
         ({"stage_layers": "4;4"}, "stage layers '4;4' name 2 stages, but n = 4"),
         ({"stage_layers": "5;1;1;x"}, "not numbers separated by ';', e.g. 5;9;9;9"),
         ({"stage_layers": "5;1;1;2"}, "add up to 9; the target has 8 layers"),
