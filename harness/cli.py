@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from harness.entry import Parser, natural, positive, seed, share, temperature
+from harness.entry import Parser, natural, path, positive, seed, share, temperature
 from harness.options import parse_pairs
 from harness.records import Mode
 from methods.errors import UsageError
@@ -119,7 +119,7 @@ def _prompt_flags(group: Any) -> None:
     group.add_argument("--prompts", metavar="K", type=positive, help="first K prompts of each benchmark")
     group.add_argument("--turns", choices=get_args(Turns), default="first", help="turns of a dialogue")
     group.add_argument("--template", metavar="NAME", help="chat template by name, for a target without one")
-    group.add_argument("--data-dir", metavar="DIR", type=Path, help="directory with the benchmarks' files")
+    group.add_argument("--data-dir", metavar="DIR", type=path, help="directory with the benchmarks' files")
 
 
 def _decoding_flags(group: Any) -> None:
@@ -137,7 +137,7 @@ def _run_flags(group: Any) -> None:
     group.add_argument(
         "--warmup", metavar="K", type=natural, default=1, help="prompts decoded before the clock"
     )
-    group.add_argument("--results", metavar="DIR", type=Path, help="the run's directory; named by default")
+    group.add_argument("--results", metavar="DIR", type=path, help="the run's directory; named by default")
     group.add_argument("--execute-code", action="store_true", help="run generated programs to score them")
     group.add_argument(
         "--emulate", metavar="PROFILE", help="repeat the traces with a process per device and timed waits"

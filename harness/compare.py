@@ -16,7 +16,7 @@ from typing import Any
 from tabulate import tabulate
 
 from harness import metrics
-from harness.entry import Parser, exit_code
+from harness.entry import Parser, exit_code, path
 from harness.manifest import check_same_time, read_manifest
 from harness.metrics import Estimate
 from harness.records import Record, read_baseline, read_records
@@ -189,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0; 2 after one line on stderr for runs that cannot be compared."""
     parser = Parser(prog="python -m harness.compare", description="Runs side by side, prompt by prompt.")
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", type=Path, help="run directory; the first is the base"
+        "runs", metavar="RUN", nargs="+", type=path, help="run directory; the first is the base"
     )
     return exit_code(lambda: execute(parser.parse_args(argv).runs))
 

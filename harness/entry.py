@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from methods.errors import UsageError
@@ -57,6 +58,12 @@ def number(text: str, kind: Callable[[str], Any], ok: Callable[[Any], bool], all
     return value
 
 
+def path(text: str) -> Path:
+    if not text:  # an unset variable must not become the current directory
+        raise argparse.ArgumentTypeError("must be a path, got an empty text")
+    return Path(text)
+
+
 def positive(text: str) -> int:
     return number(text, int, lambda value: value >= 1, "a whole number >= 1")
 
@@ -78,6 +85,10 @@ def seed(text: str) -> int:
 
 def not_negative(text: str) -> float:
     return number(text, float, lambda value: value >= 0, "a number >= 0")
+
+
+def milliseconds(text: str) -> float:
+    return number(text, float, lambda value: 0 <= value <= 1e9, "a number from 0 to 1e9")
 
 
 def share(text: str) -> float:

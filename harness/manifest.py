@@ -68,14 +68,12 @@ def enter(directory: Path, config: Mapping[str, Any], start: Mapping[str, Any]) 
             name, stored, given = difference
             raise UsageError(
                 f"{directory} holds another configuration: {name} is {stored} there and {given} here; "
-                "choose another --results directory"
+                "choose another directory"
             )
         manifest["resumed"].append(dict(start))
     else:
         if any(directory.glob("*.jsonl")):
-            raise UsageError(
-                f"{directory} holds records but no {MANIFEST}; choose another --results directory"
-            )
+            raise UsageError(f"{directory} holds records but no {MANIFEST}; choose another directory")
         manifest = {"fingerprint": fingerprint(config), "config": config, **start, "resumed": []}
     write_json(path, manifest)
     return manifest

@@ -18,7 +18,7 @@ from typing import Any
 from tabulate import tabulate
 
 from harness.emulation import emulate
-from harness.entry import Parser, exit_code, not_negative, positive
+from harness.entry import Parser, exit_code, milliseconds, path, positive, seed
 from harness.profiles import Profile, load_profile, profile_names
 from harness.projection import Devices, project, recorded_verdicts
 from harness.records import read_records
@@ -44,19 +44,19 @@ def parser() -> argparse.ArgumentParser:
     names = ", ".join(profile_names())
     p.add_argument("--profile", default="qwen3.5-4b", metavar="NAME", help=f"{names}, or a .toml file")
     p.add_argument("--n", type=positive, nargs="+", default=[4, 8], metavar="N", help="pipeline stages")
-    p.add_argument("--records", type=Path, metavar="DIR", help="run whose verdicts are used")
+    p.add_argument("--records", type=path, metavar="DIR", help="run whose verdicts are used")
     p.add_argument("--acceptance", type=float, metavar="A", help="assumed step acceptance, without records")
     p.add_argument(
         "--tokens", type=positive, default=512, metavar="N", help="tokens to decode after the first"
     )
     p.add_argument("--layout", default="n+1", metavar="NAME", help="n+1, or n: drafter beside stage 1")
     p.add_argument("--stage-layers", metavar="5;9;9;9", help="uneven stages, at the profile's time a layer")
-    p.add_argument("--draft-ms", type=not_negative, metavar="MS", help="instead of the profile's")
-    p.add_argument("--verify-ms", type=not_negative, metavar="MS", help="instead of the profile's")
-    p.add_argument("--hop-ms", type=not_negative, metavar="MS", help="instead of the profile's")
+    p.add_argument("--draft-ms", type=milliseconds, metavar="MS", help="instead of the profile's")
+    p.add_argument("--verify-ms", type=milliseconds, metavar="MS", help="instead of the profile's")
+    p.add_argument("--hop-ms", type=milliseconds, metavar="MS", help="instead of the profile's")
     p.add_argument("--emulate", action="store_true", help="run the real runtime with timed waits, too")
-    p.add_argument("--timings", type=Path, metavar="DIR", help="of emulated runs: breakdowns, Chrome traces")
-    p.add_argument("--seed", type=int, default=0, metavar="S", help="of verdicts drawn from --acceptance")
+    p.add_argument("--timings", type=path, metavar="DIR", help="of emulated runs: breakdowns, Chrome traces")
+    p.add_argument("--seed", type=seed, default=0, metavar="S", help="of verdicts drawn from --acceptance")
     return p
 
 
@@ -106,6 +106,8 @@ def _rows(
     args: argparse.Namespace, profile: Profile, n: int, accepted: Sequence[bool]
 ) -> list[dict[str, Any]]:
     devices = devices_of(profile, n, args)
+    if devices.bottleneck_s == 0:
+        raise UsageError(f"profile {args.profile}: with n = {n} no device takes any time")
     projected = project(accepted, args.tokens, devices)
     common = {"n": n, "layout": args.layout, "cycles": projected.cycles}
     cycle_s = projected.seconds / projected.cycles

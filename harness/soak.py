@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(f"--minutes must be a number > 0, got {args.minutes:g}")
     started, index, totals = time.monotonic(), 0, Totals()
     failures: list[str] = []
-    while time.monotonic() - started < 60 * args.minutes:
+    while not index or time.monotonic() - started < 60 * args.minutes:
         case = draw(args.seed, index)
         fault = run_case(case, totals)
         if fault is not None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli import DEFAULT_PRESET
-from harness.entry import Parser, exit_code
+from harness.entry import Parser, exit_code, path
 from harness.journal import write_whole
 from harness.sharding import ALONE, Shard, join
+from methods import registry
 from paper_tables import devices, plan, runs, table
 from paper_tables.plan import Row
 from paper_tables.render import SUFFIXES, check_format, render
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(options: argparse.Namespace) -> int:
     """As ``main``, with exceptions passed through."""
+    for module in options.plugin or ():
+        registry.load_plugin(module)
     numbers = list(plan.SPECS) if options.number == ALL else [options.number]
     shard = join()
     for number in numbers:
@@ -58,6 +61,8 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
     )
     rows = _rows(spec.rows, options)
     if not options.stored_only:
+        for name in options.method or ():
+            registry.get(name)  # refuses an unknown one before the rows above it are run
         runs.fill(sheet, rows)
         devices.fill(sheet, rows)
     if shard.rank:
@@ -101,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "--size", default=DEFAULT_SIZE, help=f"{' or '.join(plan.SIZES)} (default: %(default)s)"
     )
     parser.add_argument("--format", default="markdown", help=f"{', '.join(SUFFIXES)} (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="default: %(default)s")
+    parser.add_argument("--results", type=path, default=Path("results"), help="default: %(default)s")
     parser.add_argument("--method", metavar="NAME", action="append", help="add a row; repeatable")
     parser.add_argument("--plugin", metavar="MODULE", action="append", help="import a module with methods")
     parser.add_argument(

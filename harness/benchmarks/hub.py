@@ -41,7 +41,7 @@ def fetch_rows(dataset: HubDataset) -> Rows:
     from huggingface_hub import constants
 
     offline = constants.is_offline_mode()
-    revision = None if offline else _revision(dataset.repo)
+    revision = current_revision(dataset.repo)
     try:
         lines = _load(dataset, revision)
     except Exception as error:  # the libraries below raise anything from OSError to TypeError here
@@ -54,9 +54,17 @@ def fetch_rows(dataset: HubDataset) -> Rows:
     return parse_jsonl(data, "hub", location, file=location, revision=revision)
 
 
-def _revision(repo: str) -> str:
-    """The commit the hub now serves, asked in a thread: a resolver or proxy may ignore any timeout."""
+def current_revision(repo: str) -> str | None:
+    """The commit the hub now serves; None in offline mode. Raises ``HubUnavailable`` after seconds,
+    where the libraries that load data sets try again for half a minute.
+
+    It is asked in a thread: a resolver or proxy may ignore any timeout.
+    """
     global _down
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        return None
     answers: list[str] = []
     errors: list[Exception] = []
 

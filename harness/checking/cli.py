@@ -7,7 +7,6 @@ import itertools
 import platform
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -18,7 +17,7 @@ from harness.checking.outcome import Outcome
 from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
 from harness.cli import DEFAULT_PRESET, Dtype
-from harness.entry import Parser, positive
+from harness.entry import Parser, path, positive
 from harness.options import parse_pairs, typed
 from methods import registry
 from methods.errors import UsageError
@@ -45,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--preset", metavar="NAME", help=f"target of --real; {DEFAULT_PRESET}")
     p.add_argument("--dtype", choices=get_args(Dtype), help="of --real; the preset's")
     p.add_argument("--checkpoint", metavar="PATH", help="trained drafter, for --real; else a random one")
-    p.add_argument("--data-dir", metavar="DIR", type=Path, help="directory with the benchmarks' files")
+    p.add_argument("--data-dir", metavar="DIR", type=path, help="directory with the benchmarks' files")
     return p
 
 

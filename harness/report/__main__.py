@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.entry import Parser, exit_code, natural
-from harness.journal import write_whole
+from harness.entry import Parser, exit_code, natural, path
 from harness.report.page import read_arms, render
 from methods.errors import UsageError
 
@@ -22,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(options: argparse.Namespace) -> int:
     """As ``main``, with exceptions passed through."""
     arms, manifests = read_arms(options.runs)
-    write_whole(options.output, render(arms, manifests, _tokenizer(manifests), options.texts))
+    options.output.write_text(render(arms, manifests, _tokenizer(manifests), options.texts), encoding="utf-8")
     print(options.output)
     return 0
 
@@ -50,8 +49,8 @@ def load_tokenizer(name: str) -> object:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m harness.report", description="One self-contained HTML page about runs.")
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="run directory")
-    parser.add_argument("--output", type=Path, default=Path("report.html"), help="default: %(default)s")
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=path, help="run directory")
+    parser.add_argument("--output", type=path, default=Path("report.html"), help="default: %(default)s")
     parser.add_argument(
         "--texts", type=natural, default=12, metavar="K", help="answers shown token by token (%(default)s)"
     )

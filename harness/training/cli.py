@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli import DEFAULT_PRESET
-from harness.entry import Parser, positive, seed, temperature
+from harness.entry import Parser, path, positive, seed, temperature
 from harness.plan import RUNS
 from harness.training.conversations import OFFLINE
 from harness.training.generate import GenerateRequest
@@ -59,7 +59,7 @@ def train_parser() -> argparse.ArgumentParser:
     p.add_argument("--limit", metavar="K", type=positive, help="conversations read of each source")
     p.add_argument("--freeze-head", action="store_true", help="keep the target's head rows untrained")
     p.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="the same directory continues a run"
+        "--out", metavar="DIR", type=path, required=True, help="the same directory continues a run"
     )
     return p
 
@@ -69,7 +69,7 @@ def generate_parser() -> argparse.ArgumentParser:
     p = _parser("python -m harness.train generate", "Let the target answer the prompts of chat data.")
     p.add_argument("--data", metavar="NAME", default=OFFLINE, help="where the prompts come from")
     p.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="the same directory continues a run"
+        "--out", metavar="DIR", type=path, required=True, help="the same directory continues a run"
     )
     p.add_argument("--prompts", metavar="K", type=positive, help="at most so many prompts")
     p.add_argument("--tokens", metavar="N", type=positive, help="stop after so many answer tokens")
@@ -86,8 +86,8 @@ def generate_parser() -> argparse.ArgumentParser:
 def publish_parser() -> argparse.ArgumentParser:
     """Flags of ``python -m harness.train publish``."""
     p = _parser("python -m harness.train publish", "Write a trained head to hand on, and what it measures.")
-    p.add_argument("head", metavar="CHECKPOINT", type=Path, help="a directory RUN/heads/LABEL")
-    p.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the published head goes")
+    p.add_argument("head", metavar="CHECKPOINT", type=path, help="a directory RUN/heads/LABEL")
+    p.add_argument("--out", metavar="DIR", type=path, required=True, help="where the published head goes")
     return p
 
 

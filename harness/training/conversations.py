@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.benchmarks.hub import current_revision
 from harness.benchmarks.rows import parse_jsonl
 from harness.chat import Message
 from methods.assets import WHEELS, member, wheel
@@ -127,11 +128,12 @@ def _hub(repo: str, config: str | None, split: str) -> Source:
     from datasets import load_dataset
 
     try:
-        rows = load_dataset(repo, config, split=split)
+        rows = load_dataset(repo, config, split=split, revision=current_revision(repo))
     except Exception as error:  # the hub client and its file readers share no base class
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:120]
         raise UsageError(
-            f"training data {repo} cannot be loaded from the hub ({reason}); without a hub: {OFFLINE}"
+            f"training data {repo} cannot be loaded from the hub ({reason}); without a hub: {OFFLINE}, "
+            "or HF_HUB_OFFLINE=1 with a copy in the hub cache"
         ) from error
     location = "/".join(part for part in ("hub:" + repo, config, split) if part)
     return Source(location, str(getattr(rows, "_fingerprint", "")), _conversations(rows))

@@ -63,7 +63,7 @@ def load_corpus(
     sources = []
     for name in names:
         counts = Counts()
-        if Path(name).is_dir():
+        if name and Path(name).is_dir():
             about, read = _generated(Path(name), target)
         else:
             source = open_source(name)
@@ -125,7 +125,7 @@ def read_answers(path: Path) -> Iterator[dict[str, Any]]:
 def _generated(directory: Path, target: Target) -> tuple[dict[str, Any], Iterator[Example]]:
     manifest = read_manifest(directory)
     config = manifest["config"]
-    if "data" not in config:
+    if "temperatures" not in config:
         raise UsageError(f"{directory} was not written by 'generate': it holds another kind of run")
     made_by = config.get("target", {}).get("sha256")
     if made_by != target.hashes["sha256"]:

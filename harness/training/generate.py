@@ -45,11 +45,11 @@ class GenerateRequest:
 def generate(target: Target, request: GenerateRequest, argv: Sequence[str]) -> int:
     """Write ``answers.jsonl`` and its manifest, continuing what is there; returns the answer tokens."""
     exclusion = ExclusionList.of_benchmarks()
+    source = open_source(request.data)
+    questions, dropped = _questions(target, request, source.conversations, exclusion)
+    if not questions:
+        raise UsageError(f"{request.data} has no prompt of at most {request.max_prompt} tokens")
     with exclusive(request.out):
-        source = open_source(request.data)
-        questions, dropped = _questions(target, request, source.conversations, exclusion)
-        if not questions:
-            raise UsageError(f"{request.data} has no prompt of at most {request.max_prompt} tokens")
         enter(
             request.out,
             {

@@ -20,6 +20,7 @@ from harness.manifest import write_json
 from harness.provenance import package_commit, package_versions
 from harness.training.corpus import Corpus
 from methods.drafting.tensors import read_pickle
+from methods.errors import UsageError
 from methods.training.trainer import DATA, TARGET, StepReport, Trainer
 
 STATE, CURVE, HEADS, SUMMARY = "state.pt", "curve.jsonl", "heads", "summary.json"
@@ -91,9 +92,14 @@ class TrainingSession:
         path = self._directory / STATE
         if not path.exists():
             return
-        state = read_pickle(path)
-        self._trainer.load_state_dict(state["trainer"])
-        self._evaluated = state["evaluated"]
+        try:
+            state = read_pickle(path)
+            self._trainer.load_state_dict(state["trainer"])
+            self._evaluated = state["evaluated"]
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise UsageError(
+                f"cannot continue from {path}; delete it to train from the start ({error})"
+            ) from error
         if self._rank == 0:
             self._cut_curve(state["trainer"]["step"])
             self._say(f"continuing at step {self._trainer.progress.step}")

@@ -77,6 +77,14 @@ LINES = {
     "--method spd --n 2 --checkpoint no/such": "no/such",
     "--target no/such": "target 'no/such' cannot be loaded",
     "--target ./nowhere": "target './nowhere' cannot be loaded: there is no directory ./nowhere (allowed",
+    "--method spd --untrained --n 2 --width 257": "width must be 1 to 256, got 257",
+    "--method eagle3 --untrained --width 1000000": "width must be 1 to 256, got 1000000",
+    "--method spd --untrained --n 2 --draft-layers 5": "draft layers must be 1 to 4, the target's; got 5",
+    "--method eagle3 --untrained --option taps=1": "taps and draft_rope_theta belong to a published head",
+    "--temperature 1e-9": "argument --temperature: must be 0 or a number >= 1e-06, got 1e-09",
+    "--preset=": "unknown preset ''; known: ",
+    "--results=": "argument --results: must be a path, got an empty text",
+    "--plugin=": "plugin module '' cannot be imported: ValueError",
     "--data-dir nowhere": "no prompts for mt_bench: cannot read nowhere/mt_bench/question.jsonl",
 }
 
@@ -170,6 +178,8 @@ GOOD = '{"question_id": 1, "category": "math", "turns": ["1 + 1?"]}\n'
         (GOOD + "{oops\n", "line 2 is not valid JSON"),
         (GOOD + GOOD, "prompt id '1' stands on more than one line"),
         (GOOD + "[1]\n", "line 2 must be a JSON object, got list"),
+        (GOOD.replace("1 + 1?", "\\ud800"), "line 1 is not valid JSON"),
+        ("[" * 99_999, "line 1 is not valid JSON"),
         ('{"question_id": 1, "category": "math"}\n', "line 1: key 'turns' is missing"),
         ('{"question_id": 1, "category": "math", "turns": []}\n', "line 1: 'turns' must be a list"),
     ],
@@ -188,12 +198,47 @@ def test_prompt_longer_than_the_context(run: Callable[..., int], tmp_path: Path,
     assert "prompt 1 of gsm8k has " in line and f"the target's context is {CONTEXT}" in line
 
 
+def test_prompt_of_the_whole_context(run: Callable[..., int], tmp_path: Path, capsys) -> None:
+    """No room for a token is refused before anything is written, not once per prompt."""
+    file = prompts_file(tmp_path, GOOD)
+    argv = f"--data-dir {tmp_path / 'data'} --benchmark gsm8k"
+    assert run(argv, tmp_path / "short") == 0
+    capsys.readouterr()
+    used = len(read_records(tmp_path / "short")[0].prompt_ids)
+    file.write_text(GOOD.replace("1 + 1?", "1 + 1?" + "x" * (CONTEXT - used)))
+    assert run(argv) == 2
+    assert f"has {CONTEXT} tokens" in only_line(capsys)
+
+
+PLUGINS = {
+    "raise RuntimeError('first\\nsecond')": "cannot be imported: RuntimeError: first second",
+    "raise SystemExit(0)": "cannot be imported: SystemExit: 0",
+    "def (": "cannot be imported: SyntaxError",
+    "class X(DecodingMethod): decode = None\nregister('spd')(X)": "method name 'spd' is already taken",
+    "register('x')(object)": "must be a subclass of methods.interface.DecodingMethod",
+    "class X(DecodingMethod): Options = dict\nregister('x')(X)": "its Options must be a dataclass",
+}
+
+
+@pytest.mark.parametrize(("number", "code"), list(enumerate(PLUGINS)))
+def test_plugin_that_cannot_be_used(
+    run: Callable[..., int], tmp_path: Path, monkeypatch, capsys, number: int, code: str
+) -> None:
+    name = f"faulty_plugin_{number}"
+    head = "from methods.interface import DecodingMethod\nfrom methods.registry import register\n"
+    (tmp_path / f"{name}.py").write_text(head + code)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(f"--plugin {name}") == 2
+    line = only_line(capsys)
+    assert f"plugin module '{name}'" in line and PLUGINS[code] in line
+
+
 def test_results_of_another_configuration(run: Callable[..., int], capsys) -> None:
     assert run() == 0
     capsys.readouterr()
     assert run("--seed 7") == 2
     line = only_line(capsys)
-    assert "holds another configuration: seed is 0 there and 7 here; choose another --results" in line
+    assert "holds another configuration: seed is 0 there and 7 here; choose another directory" in line
 
 
 def test_results_that_cannot_be_written(run: Callable[..., int], tmp_path: Path, capsys) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import journal as journal_module
-from harness.journal import Journal, exclusive
+from harness.journal import Journal, exclusive, write_whole
 from harness.records import Record, StepArrays, from_line, read_baseline, read_records, to_line
 from methods.errors import UsageError
 from methods.interface import Step
@@ -74,6 +74,10 @@ def test_steps_of_unequal_length_are_refused() -> None:
         (lambda d: d.update(repeat=True), "field repeat has the wrong type: bool"),
         (lambda d: d.update(lossless="fine"), "lossless is 'fine'; allowed: exact"),
         (lambda d: d["steps"].pop("depth"), "steps must be an object of the arrays"),
+        (lambda d: d["steps"].update(emitted=["a"]), "steps must be an object of the arrays of numbers"),
+        (lambda d: d.update(text=5), "field text has the wrong type: int"),
+        (lambda d: d.update(expected={}), "expected must be an object of accepted"),
+        (lambda d: d.update(decode_s=float("nan")), "NaN is no number of JSON"),
     ],
 )
 def test_malformed_record_is_named_by_file_and_line(tmp_path: Path, change, message: str) -> None:
@@ -84,7 +88,9 @@ def test_malformed_record_is_named_by_file_and_line(tmp_path: Path, change, mess
         read_records(tmp_path)
 
 
-@pytest.mark.parametrize("line", [b"garbage\n", b"garbage", b"[1]\n", b'{"benchmark": \n', b"\xff\n"])
+@pytest.mark.parametrize(
+    "line", [b"garbage\n", b"garbage", b"[1]\n", b'{"benchmark": \n', b"\xff\n", b"[" * 99_999]
+)
 def test_line_that_is_no_record_is_refused(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "records.jsonl").write_bytes(to_line(make()) + line)
     with pytest.raises(UsageError, match=r"records\.jsonl:2: "):
@@ -101,6 +107,35 @@ def test_torn_last_line_is_left_out_wherever_it_was_cut(tmp_path: Path) -> None:
             assert path.read_bytes() == whole
             journal.append(make("p1"))
         assert path.read_bytes() == whole + torn
+
+
+def test_zeros_after_a_power_cut_are_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(to_line(make("p0")) + b"\0" * 300)
+    assert [r.prompt_id for r in read_records(tmp_path)] == ["p0"]
+    with Journal(path) as journal:
+        journal.append(make("p1"))
+    assert [r.prompt_id for r in read_records(tmp_path)] == ["p0", "p1"]
+
+
+def test_half_a_surrogate_pair_is_stored(tmp_path: Path) -> None:
+    record = dataclasses.replace(make(), error="RuntimeError: \ud800")
+    assert from_line(to_line(record)) == record
+    write_whole(tmp_path / "table.md", "\ud800")
+    assert (tmp_path / "table.md").read_text() == "\\ud800"
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "table.jsonl"
+    write_whole(path, "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("harness.journal.os.fsync", full)
+    with pytest.raises(UsageError, match=r"cannot write .*table.jsonl: No space left"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
 
 
 def test_key_is_written_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import fake_world
@@ -186,6 +187,52 @@ def test_trace_that_contradicts_the_output_is_a_failure(tmp_path: Path) -> None:
     assert run(tmp_path, "--method fake-miscount --benchmark gsm8k --prompts 1") == 1
     (record,) = read_records(tmp_path)
     assert record.error == "TraceError: steps emit 14 tokens, the output holds 15 after the prefill's"
+
+
+RESULTS = {
+    "too many": (
+        lambda r: replace(r, tokens=r.tokens * 2),
+        "TraceError: the output holds 30 tokens, the cap",
+    ),
+    "none": (lambda r: None, "TraceError: decode returned NoneType, not a DecodeResult"),
+    "nan": (lambda r: replace(r, decode_s=float("nan")), "ValueError: Out of range float values"),
+    "text": (lambda r: replace(r, tokens=["a"] * len(r.tokens)), "ValueError: invalid literal"),
+    "object": (lambda r: replace(r, finish_reason=object()), "TypeError: Object of type object is not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("baseline", ["", "--no-baseline"])
+def test_a_result_that_breaks_the_contract_is_that_prompts_failure(
+    tmp_path: Path, monkeypatch, name: str, baseline: str
+) -> None:
+    spoil, message = RESULTS[name]
+    decode = fake_world.FakeDraft.decode
+    monkeypatch.setattr(fake_world.FakeDraft, "decode", lambda self, *given: spoil(decode(self, *given)))
+    line = f"--method fake-draft --benchmark gsm8k --prompts 1 --warmup 0 {baseline}"
+    assert run(tmp_path, line) == 1
+    (record,) = read_records(tmp_path)
+    assert record.error is not None and record.error.startswith(message) and not record.output_ids
+
+
+def test_tokens_after_a_stop_id_are_a_failure_at_any_temperature(tmp_path: Path, monkeypatch) -> None:
+    decode = fake_world.FakeMethod.decode
+    monkeypatch.setattr(fake_world.FakeTarget, "stop_ids", tuple(range(fake_world.VOCAB)))
+    monkeypatch.setattr(
+        fake_world.FakeDraft, "decode", lambda self, ids, sampling, cap, _: decode(self, ids, sampling, cap)
+    )
+    assert run(tmp_path, "--method fake-draft --benchmark gsm8k --prompts 1 --temperature 1 --warmup 0") == 1
+    (record,) = read_records(tmp_path)
+    assert record.error == "TraceError: the output goes on after a stop id"
+
+
+def test_a_record_of_another_run_is_named(tmp_path: Path, capsys) -> None:
+    line = "--benchmark gsm8k --prompts 1"
+    assert run(tmp_path, line) == 0
+    file = tmp_path / "records.jsonl"
+    file.write_text(file.read_text().replace('"benchmark": "gsm8k"', '"benchmark": "other"'))
+    assert run(tmp_path, line) == 2
+    assert "holds a record that is not of this run: other" in capsys.readouterr().err
 
 
 def calls(monkeypatch) -> list[tuple[str, int]]:

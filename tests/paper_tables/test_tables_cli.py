@@ -98,6 +98,24 @@ def test_an_expectation_is_stored(tmp_path):
     assert (kept.total("target_layers"), kept.decoded, kept.decode_s) == (2.5, 3, None)
 
 
+def test_a_kill_while_storing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    stored.write(path, {"label": "old"}, RECORDS)
+
+    def killed(descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.journal.os.fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        stored.write(path, {"label": "new"}, RECORDS[:1])
+    assert stored.read(path).header["label"] == "old"
+
+
+def test_line_separators_within_a_text_end_no_line(tmp_path):
+    stored.write(tmp_path / "a.jsonl", {"reason": "a\u2028b\x85c"})
+    assert stored.read(tmp_path / "a.jsonl").reason == "a\u2028b\x85c"
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 9}', '{"format": 1, "columns": ["a"]}\n[1, 2]', "x"])
 def test_damaged_files_are_refused(tmp_path, text):
     (tmp_path / "a.jsonl").write_text(text)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.benchmarks import hub
 from harness.training.conversations import as_messages, open_source, parse_records
 from harness.training.exclusion import ExclusionList, text_hash
 from harness.training.masking import NotAPrefix, to_examples
@@ -101,24 +102,54 @@ def test_file_source_and_its_faults(tmp_path: Path) -> None:
         open_source("sharegtp")
 
 
+FAULTY_FILES = {
+    b"": "holds no prompts",
+    b"\xff\xfe\x00\n": "line 1 is not valid JSON",
+    b"[" * 99_999: "line 1 is not valid JSON",
+    b"[1]\n": "line 1 must be a JSON object",
+}
+
+
+@pytest.mark.parametrize(("content", "message"), FAULTY_FILES.items(), ids=range(len(FAULTY_FILES)))
+def test_a_faulty_file_is_named_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"chats.jsonl {message}"):
+        list(open_source(str(path)).conversations)
+
+
+def test_line_separators_within_a_text_end_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"messages": chat("a\u2028b", "c\x85d")}, ensure_ascii=False) + "\n")
+    assert list(open_source(str(path)).conversations) == [chat("a\u2028b", "c\x85d")]
+
+
+def test_turns_that_are_no_objects_are_an_unusable_tail() -> None:
+    assert as_messages({"messages": [*chat("a", "b"), "c", 1]}) == chat("a", "b")
+
+
 def test_hub_source(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     class Rows(list):  # type: ignore[type-arg]
         _fingerprint = "abc"
 
-    def load_dataset(repo: str, config: str | None, split: str) -> Rows:
-        asked.append((repo, config, split))
+    def load_dataset(repo: str, config: str | None, split: str, revision: str) -> Rows:
+        asked.append((repo, config, split, revision))
         if repo == "no/such":
             raise ConnectionError("the hub is away\nlong story")
         return Rows([{"messages": chat("a", "b")}, {"messages": []}])
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(hub, "_ask_revision", lambda repo: "c0ffee")
     source = open_source("ultrachat")
     assert list(source.conversations) == [chat("a", "b")]
     assert (source.location, source.identity) == ("hub:HuggingFaceH4/ultrachat_200k/train_sft", "abc")
     open_source("some/set:test")
-    assert asked == [("HuggingFaceH4/ultrachat_200k", None, "train_sft"), ("some/set", None, "test")]
+    assert asked == [
+        ("HuggingFaceH4/ultrachat_200k", None, "train_sft", "c0ffee"),
+        ("some/set", None, "test", "c0ffee"),
+    ]
     with pytest.raises(UsageError, match=r"no/such cannot be loaded from the hub \(the hub is away\)"):
         open_source("no/such")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import random_ids, tiny
 
 from harness import train as command
@@ -20,7 +21,7 @@ from harness.training.exclusion import ExclusionList
 from harness.training.generate import GenerateRequest, generate
 from harness.training.heads import parse_head
 from harness.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
-from harness.training.session import CURVE, TrainingSession
+from harness.training.session import CURVE, STATE, TrainingSession
 from methods import registry
 from methods.errors import UsageError
 from methods.training.trainer import StepReport, Trainer
@@ -142,6 +143,45 @@ def test_heads_load_in_the_decode_loop_and_say_how_they_were_made(answers: Path,
     assert len(summary["heads"]["eagle3-s3"]["held_out"]) == 3
 
 
+@pytest.mark.parametrize("content", [b"", b"half a file", None])
+def test_a_damaged_state_is_named(answers: Path, tmp_path: Path, content: bytes | None) -> None:
+    out, target = tmp_path / "run", tiny("llama")
+    command.train(target, request(answers, out), recipe(), [])
+    if content is None:
+        torch.save([1], out / STATE)
+    else:
+        (out / STATE).write_bytes(content)
+    with pytest.raises(UsageError, match=r"cannot continue from .*state.pt; delete it"):
+        command.train(target, request(answers, out), recipe(), [])
+
+
+def test_a_torn_curve_is_cut(answers: Path, tmp_path: Path) -> None:
+    out, target = tmp_path / "run", tiny("llama")
+    command.train(target, request(answers, out), recipe(), [])
+    whole = losses(out)
+    with (out / CURVE).open("ab") as file:
+        file.write(b'{"step": 1, "loss": {"eagle3": 1.0}\n\xff}')
+    command.train(target, request(answers, out), recipe(), [])
+    assert losses(out) == whole
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff", b"[]", b'{"key": 1}', b'{"key": "a", "prompt": "x", "answer": []}']
+)
+def test_a_damaged_answer_is_named(answers: Path, line: bytes) -> None:
+    file = answers / ANSWERS
+    file.write_bytes(line + b"\n" + file.read_bytes())
+    with pytest.raises(UsageError, match=r"answers.jsonl:1 is no line of an answer file"):
+        load_corpus(tiny("llama"), [str(answers)], exclusion=NOTHING, max_length=64, held_out=2)
+
+
+def test_another_kind_of_run_is_no_data(answers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command.train(tiny("llama"), request(answers, out), recipe(), [])
+    with pytest.raises(UsageError, match="was not written by 'generate'"):
+        load_corpus(tiny("llama"), [str(out)], exclusion=NOTHING, max_length=64, held_out=2)
+
+
 def test_another_configuration_is_refused(answers: Path, tmp_path: Path) -> None:
     out, target = tmp_path / "run", tiny("llama")
     command.train(target, request(answers, out), recipe(), [])
@@ -242,7 +282,7 @@ def test_faulty_recipes_name_the_key(old: str, new: str, message: str) -> None:
         (["--out", "x", "--head", "spd:n=0"], "n must be a whole number >= 1"),
         (["--out", "x", "--head", "spd", "--head", "spd:n=8"], "head spd-n8-l3 is given twice"),
         (["--out", "x"], "required: --head"),
-        (["generate", "--out", "x", "--temperature", "-1"], "--temperature must be a number >= 0"),
+        (["generate", "--out", "x", "--temperature", "-1"], "argument --temperature: must be a number >= 0"),
     ],
 )
 def test_wrong_command_lines(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,12 @@ def test_overrides_reach_the_head(tmp_path):
         ({"d2t": None}, {}, "missing d2t for a draft vocabulary of 23 out of 64"),
         ({}, {"hidden_size": 48}, "hidden size 48, but tiny-llama has 32"),
         ({}, {"vocab_size": 65}, "vocabulary 65, but tiny-llama has 64"),
+        ({}, {"num_attention_heads": 0}, "config.json does not describe an EAGLE-3 head"),
+        ({}, {"num_attention_heads": "4"}, "config.json does not describe an EAGLE-3 head"),
+        ({}, {"transformer_layer_config": 5}, "config.json does not describe an EAGLE-3 head"),
+        ({}, {"intermediate_size": -1}, "a decoder layer cannot have intermediate = -1"),
+        ({}, {"rms_norm_eps": "x"}, "a decoder layer cannot have eps = 'x'"),
+        ({}, {"rope_scaling": {"rope_type": "zzz"}}, "rope .*zzz.* cannot be used"),
     ],
 )
 def test_unusable_files_are_refused_by_name(tmp_path, changed, config, message):

@@ -94,6 +94,25 @@ def test_round_trip(tmp_path, layout, ids):
     assert {parameter.dtype for parameter in half.module.parameters()} == {torch.bfloat16}
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("heads", 0), ("head_dim", -8), ("eps", 0), ("kv_heads", -1), ("hidden", 0)]
+)
+def test_sizes_that_no_layer_has_are_named(saved, field, value):
+    directory, _ = saved
+    layer = json.loads((directory / "draft.json").read_text())["layer"]
+    rewrite(directory, layer=layer | {field: value})
+    with pytest.raises(UsageError, match=rf"draft.json: a decoder layer cannot have {field} = {value}"):
+        checkpoint.load(directory, SHAPE, NORM, ROTARY)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[" * 99_999, b"[]"])
+def test_a_damaged_configuration_is_named(saved, content):
+    directory, _ = saved
+    (directory / "draft.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"draft\.json"):
+        checkpoint.load(directory, SHAPE, NORM, ROTARY)
+
+
 def test_a_second_save_replaces_the_first(saved):
     directory, module = saved
     with torch.no_grad():
