@@ -192,7 +192,7 @@ def test_trace_that_contradicts_the_output_is_a_failure(tmp_path: Path) -> None:
 RESULTS = {
     "too many": (
         lambda r: replace(r, tokens=r.tokens * 2),
-        "TraceError: the output holds 30 tokens, the cap",
+        "TraceError: the output holds 32 tokens, the cap",
     ),
     "none": (lambda r: None, "TraceError: decode returned NoneType, not a DecodeResult"),
     "nan": (lambda r: replace(r, decode_s=float("nan")), "ValueError: Out of range float values"),

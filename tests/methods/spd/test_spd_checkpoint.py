@@ -95,7 +95,7 @@ def test_round_trip(tmp_path, layout, ids):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("heads", 0), ("head_dim", -8), ("eps", 0), ("kv_heads", -1), ("hidden", 0)]
+    ("field", "value"), [("heads", 0), ("head_dim", -8), ("eps", 0.0), ("kv_heads", -1), ("hidden", 0)]
 )
 def test_sizes_that_no_layer_has_are_named(saved, field, value):
     directory, _ = saved
