@@ -110,7 +110,7 @@ FAULTS = [
     Fault("C5", "ngram", methods.rounds, "verify", faults.accept_one_draft_at_most),
     Fault("C6", "ngram", RoundMethod, "_step", faults.count_the_bonus_twice, ("C1", "C7", "C8")),
     Fault("C9", "eagle3", methods.rounds, "verify", faults.accept_the_first_draft),
-    Fault("C10", "eagle3", verification.DraftLaw, "draw", classmethod(faults.report_another_law), ("C9",)),
+    Fault("C10", "eagle3", verification.DraftLaw, "of", classmethod(faults.report_a_flatter_law), ("C9",)),
     Fault("C11", "ngram", verification, "target_token", faults.greedy_token, ("C9",)),
     Fault("C4", "ngram", State, "keep", faults.never_roll_back, ("C1", "C3")),
     Fault("C15", "eagle3 tree", State, "_tree_block", faults.see_every_node),
