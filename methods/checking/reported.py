@@ -64,11 +64,11 @@ def largest_score(reported: Reported) -> float:
     too rare for a standard deviation count together with those before them."""
     laws, order = torch.stack([law for _, law in reported]).sort(dim=-1, descending=True, stable=True)
     drawn = (order == torch.tensor([token for token, _ in reported])[:, None]).double()
-    usual = max(1, int((laws.sum(0) >= _FEWEST).sum()))
+    usual = max(2, int((laws.sum(0) >= _FEWEST).sum()))
     drawn, laws = (
         torch.cat((x[:, : usual - 1], x[:, usual - 1 :].sum(1, keepdim=True)), 1) for x in (drawn, laws)
     )
-    scores = (drawn - laws).sum(0) / (laws * (1 - laws)).sum(0).sqrt().clamp(min=1e-9)
+    scores = (drawn - laws).sum(0) / (laws * (1 - laws)).sum(0).clamp(min=1e-18).sqrt()
     return float(scores.abs().max())
 
 
