@@ -17,7 +17,7 @@ from typing import Literal
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import describe
+from harness.arm import describe, phase_totals
 from harness.cycle_log import CycleLog
 from harness.journal import Journal
 from harness.plan import AR, NO_WIDTH, Plan, run_name
@@ -31,8 +31,8 @@ from methods.interface import Step
 
 DeviceMode = Literal["emulate", "project"]
 _WARMUP_TOKENS = 8
-Seconds = Callable[[Record], float]
-"""Decode seconds of a recorded trace on other devices."""
+Timed = Callable[[Record], tuple[float, dict[str, float]]]
+"""Decode seconds of a recorded trace on other devices, and their sums by phase where they are known."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ def run(job: DeviceRun, recorded: Sequence[Record], argv: Sequence[str]) -> Outc
         baseline = run_directory.journal(stack, job.plan, BASELINE)
         todo = [record for record in recorded if _missing(records, record)]
         if todo:
-            seconds = _emulated(job, stack) if job.mode == "emulate" else _projected(job)
+            timed = _emulated(job, stack) if job.mode == "emulate" else _projected(job)
             for record in tqdm(todo, unit="prompt", desc=f"{job.mode} {job.profile.target}", file=sys.stderr):
                 _store(baseline, _of_ar(record, job))
-                _store(records, _on_devices(record, job, seconds))
+                _store(records, _on_devices(record, job, timed))
         return Outcome(in_order(job.plan, records.records()), in_order(job.plan, baseline.records()))
 
 
@@ -123,7 +123,7 @@ def _store(journal: Journal, record: Record) -> None:
     journal.append(record, replace=journal.get(record.key) is not None)
 
 
-def _on_devices(record: Record, job: DeviceRun, seconds: Seconds) -> Record:
+def _on_devices(record: Record, job: DeviceRun, timed: Timed) -> Record:
     """``record`` with other seconds. Where its totals were an expectation, they become those of its
     drawn trace, the one that was timed."""
     blank = dataclasses.replace(
@@ -132,9 +132,10 @@ def _on_devices(record: Record, job: DeviceRun, seconds: Seconds) -> Record:
     if record.error is not None:
         return dataclasses.replace(blank, error=f"the recorded run failed: {record.error}")
     try:
-        return dataclasses.replace(blank, decode_s=seconds(record) if record.decoded else 0.0)
+        seconds, phases = timed(record) if record.decoded else (0.0, {})
     except Exception as error:
         return dataclasses.replace(blank, error=describe(error))
+    return dataclasses.replace(blank, decode_s=seconds, phases=phases)
 
 
 def _of_ar(record: Record, job: DeviceRun) -> Record:
@@ -156,17 +157,17 @@ def _of_ar(record: Record, job: DeviceRun) -> Record:
     )
 
 
-def _projected(job: DeviceRun) -> Seconds:
-    return lambda record: project(_verdicts(record), record.decoded, job.devices).seconds
+def _projected(job: DeviceRun) -> Timed:
+    return lambda record: (project(_verdicts(record), record.decoded, job.devices).seconds, {})
 
 
-def _emulated(job: DeviceRun, stack: ExitStack) -> Seconds:
+def _emulated(job: DeviceRun, stack: ExitStack) -> Timed:
     from harness.emulation import emulate
 
     emulate(job.profile, job.devices, [True], _WARMUP_TOKENS)
     log = stack.enter_context(CycleLog(job.plan.directory)) if job.plan.request.timings else None
 
-    def seconds(record: Record) -> float:
+    def timed(record: Record) -> tuple[float, dict[str, float]]:
         run = emulate(job.profile, job.devices, _verdicts(record), record.decoded, timings=log is not None)
         found = StepArrays.of(run.result.steps)
         if (found.drafted, found.accepted, found.nodes) != (
@@ -177,9 +178,9 @@ def _emulated(job: DeviceRun, stack: ExitStack) -> Seconds:
             raise RuntimeError("the emulated run did not follow the recorded trace")
         if log is not None:
             log.append(record.key, run.layout, run.result.steps, run.reports)
-        return run.result.decode_s
+        return run.result.decode_s, phase_totals(run.result)
 
-    return seconds
+    return timed
 
 
 def _verdicts(record: Record) -> list[bool]:

@@ -107,10 +107,12 @@ def _origin(header: Mapping[str, Any]) -> Origin:
     request, machine = parse(header["argv"]), header["machine"]
     cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
     gpus = [f"{machine['gpus'].count(name)} x {name}" for name in dict.fromkeys(machine["gpus"])]
+    processes = header.get("processes", 1)
+    shared = [f"{processes} processes at a time"] if processes > 1 else []
     return Origin(
         target=header["target"]["target"],
         dtype=header["target"]["dtype"],
-        machine=", ".join([*gpus, machine["cpu"], cores, f"torch {header['torch']}"]),
+        machine=", ".join([*gpus, machine["cpu"], cores, *shared, f"torch {header['torch']}"]),
         max_new_tokens=request.max_new_tokens,
         top_k=request.top_k,
         top_p=request.top_p,

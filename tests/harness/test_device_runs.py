@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from replay_world import install
 
-from harness import device_runs, run_directory
+from harness import device_runs, run_directory, runner
 from harness.cli import parse
+from harness.manifest import read_manifest
 from harness.plan import make_plan
 from harness.profiles import load_profile
 from harness.projection import project, verdicts
@@ -125,7 +128,7 @@ def test_an_emulated_run_follows_its_traces_and_keeps_its_timings(tmp_path: Path
     try:
         assert main(argv) == 0
     finally:
-        ranks_module._running.close()
+        ranks_module.close()
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["run"] == str(results)
     (source,) = [path for path in tmp_path.iterdir() if "spd" in path.name]
@@ -136,6 +139,7 @@ def test_an_emulated_run_follows_its_traces_and_keeps_its_timings(tmp_path: Path
     for record in found:
         # every cycle runs a stage on its own or beside others, and no cycle is shorter than one
         assert record.decode_s > 0.98 * stage_s * len(record.steps)
+        assert sum(record.phases.values()) == pytest.approx(record.decode_s, rel=0.1)
     timings = json.loads((results / "timings.json").read_text())
     assert set(timings) == {
         "rank 0 (stage 1)",
@@ -154,3 +158,36 @@ def test_an_emulated_run_follows_its_traces_and_keeps_its_timings(tmp_path: Path
     assert main(argv) == 0, "a second start has nothing to do and needs no process"
     assert (results / "timings.jsonl").read_bytes().count(b"\n") == len(found)
     assert run_directory.record_files(results, "records") == [results / "records.jsonl"]
+
+
+@pytest.mark.slow
+def test_a_measured_run_with_a_process_per_stage_keeps_its_timings(tmp_path: Path) -> None:
+    line = "--method spd --untrained --n 2 --layout n --runtime distributed --timings --benchmark gsm8k"
+    argv = [*line.split(), "--prompts", "2", "--max-new-tokens", "10", "--results", str(tmp_path)]
+    try:
+        assert main(argv) == 0
+    finally:
+        ranks_module.close()
+    records = read_records(tmp_path)
+    assert [(record.mode, record.lossless) for record in records] == [("decode", "exact")] * 2
+    timings = json.loads((tmp_path / "timings.json").read_text())
+    assert set(timings) == {"rank 0 (stage 1 and drafter)", "rank 1 (stage 2)"}
+    assert timings["rank 1 (stage 2)"]["1"]["phases"]["draft"] == 0
+    assert max(
+        times["phases"]["draft"] for times in timings["rank 0 (stage 1 and drafter)"].values() if times
+    )
+    assert (tmp_path / "trace.json").exists() and read_manifest(tmp_path)["config"]["timings"]
+
+
+def test_ar_beside_a_process_per_stage_has_the_threads_of_a_rank() -> None:
+    def threads(**options: str) -> int:
+        plan = SimpleNamespace(request=SimpleNamespace(options=options))
+        with runner._as_many_threads_as_a_rank(plan):
+            return torch.get_num_threads()
+
+    torch.set_num_threads(2)
+    try:
+        assert threads(runtime="distributed") == 1 and torch.get_num_threads() == 2
+        assert threads(runtime="lockstep") == threads() == 2
+    finally:
+        torch.set_num_threads(1)

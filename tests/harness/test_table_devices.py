@@ -30,11 +30,12 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
 
     def twice(job, stack):
-        def seconds(record):
+        def timed(record):
             asked.append(record.decoded)
-            return 2 * project(device_runs._verdicts(record), record.decoded, job.devices).seconds
+            seconds = project(device_runs._verdicts(record), record.decoded, job.devices).seconds
+            return 2 * seconds, {}
 
-        return seconds
+        return timed
 
     monkeypatch.setattr(device_runs, "_emulated", twice)
     monkeypatch.setattr(emulation, "emulate", None)

@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
 
 import pytest
+from torch.distributed import HashStore
 
 from harness.cli import parse
 from harness.records import Record, StepArrays
 from harness.runner import Outcome
+from harness.sharding import Shard
 from harness.summary import rows as summary_rows
 from methods import registry
 from methods.errors import UsageError
@@ -177,6 +180,29 @@ def test_rows_are_replayed_together_others_decoded_and_refusals_kept(sheet, worl
     assert reasons == {SPD: "spd: no checkpoint for tiny"}
 
 
+def test_processes_of_a_launcher_do_the_same_and_the_first_keeps_it(sheet, world, monkeypatch):
+    written = []
+    store, write = HashStore(), stored.write
+
+    def kept(path, *about):
+        written.append((threading.current_thread().name, path.name))
+        write(path, *about)
+
+    monkeypatch.setattr(stored, "write", kept)
+
+    def fill(rank):
+        runs.fill(dataclasses.replace(sheet, shard=Shard(rank, 2, store)), [AR, NGRAM, SPD])
+
+    threads = [threading.Thread(target=fill, args=(rank,), name=str(rank)) for rank in (1, 0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(world["replay"]) == 2 and world["replay"][0] == world["replay"][1]
+    assert sorted({name for name, _ in written}) == ["0"] and len(written) == 3
+    assert runs.measured(sheet, [SPD])[1] == {SPD: "spd: no checkpoint for tiny"}
+
+
 def test_what_is_stored_is_not_run_again_but_refusals_are_retried(sheet, world, monkeypatch):
     runs.fill(sheet, [NGRAM, SPD])
     runs.fill(sheet, [NGRAM, SPD])
@@ -318,4 +344,4 @@ def test_committed_results_stay_small():
 def test_sizes():
     assert SPECS["2"].sizes["paper"] is SIZES["paper"] and SPECS["2"].sizes["quick"].folder == "quick-timed"
     assert SIZES["paper"].max_new_tokens == 512 and set(SIZES["paper"].prompts.values()) == {80}
-    assert SIZES["quick"].max_new_tokens == 64 and SIZES["quick"].prompts[0.0] == 4
+    assert SIZES["quick"].max_new_tokens == 128 and SIZES["quick"].prompts[1.0] == 8

@@ -153,9 +153,11 @@ def test_ranks_do_not_survive_the_process_that_started_them():
         "print(*(p.pid for p in Ranks.of(pipeline.distributed.job.layout).processes), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    pids = [int(pid) for pid in done.stdout.split()]
-    assert len(pids) == 3, done.stderr
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # not to the end: the ranks hold it open too
+        pids = [int(pid) for pid in line.split()]
+        assert process.wait() == -signal.SIGKILL and len(pids) == 3
     deadline = time.monotonic() + LIMIT_S
     while alive(pids) and time.monotonic() < deadline:
         time.sleep(0.1)
