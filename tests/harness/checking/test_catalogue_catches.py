@@ -120,7 +120,7 @@ FAULTS = [
     Fault("C1", "spd", Lockstep, "_verify", faults.accept_unverified_after_a_fill, ("C2", "C9")),
     Fault("C3", "ppsd", State, "rollback", faults.roll_back_one_less, ("C1", "C4")),
     Fault("C4", "ppsd tree", RecurrentCache, "after", faults.newest_state, ("C3",)),
-    Fault("C6", "ppsd", PipelineController, "end_cycle", faults.forget_the_fill, ("C28",)),
+    Fault("C6", "ppsd", PipelineController, "end_cycle", faults.forget_the_fill),
     Fault("C7", "ppsd", Transcript, "extend", faults.go_on_after_a_stop_id),
     Fault("C8", "ppsd", Transcript, "__init__", faults.one_token_too_many),
     Fault("C9", "spd", decisions, "accept_drawn", faults.reject_without_residual),
