@@ -16,6 +16,8 @@ output ``position``, after the prompt and AR's output before that position."""
 
 PROBE_POSITIONS = 16
 """Positions over which the block-versus-step difference is measured: the size of a long draft."""
+TEXT_POSITIONS = 64
+"""The same at the end of a whole output."""
 
 
 def classify(
@@ -76,13 +78,10 @@ def probe(hf: Any, ids: Sequence[int], positions: int = PROBE_POSITIONS) -> Prob
 
 
 def probe_at(hf: Any, prompt_ids: Sequence[int], ar_ids: Sequence[int], position: int) -> Probe:
-    """``probe`` at output ``position``. Where fewer than ``PROBE_POSITIONS`` precede it, too few to
-    measure rounding on, the difference is the larger of theirs and of all of AR's text."""
-    ids = [*prompt_ids, *ar_ids[:position]]
-    there = probe(hf, ids)
-    if len(ids) > PROBE_POSITIONS:
-        return there
-    whole = probe(hf, [*prompt_ids, *ar_ids]).block_step_difference
+    """``probe`` at output ``position``. The difference is the larger of that of the positions before it
+    and that of the end of AR's whole text: rounding is the model's, and a few positions underrate it."""
+    there = probe(hf, [*prompt_ids, *ar_ids[:position]])
+    whole = probe(hf, [*prompt_ids, *ar_ids], TEXT_POSITIONS).block_step_difference
     return Probe(there.logits, max(there.block_step_difference, whole))
 
 

@@ -18,6 +18,8 @@ from paper_tables.render import SUFFIXES, check_format, render
 from paper_tables.runs import Sheet
 
 ALL = "all"
+LOCAL = Path("results/local")
+"""What is measured here; git leaves it alone, unlike the tables in ``results/<preset>``."""
 DEFAULT_SIZE = "quick"
 _TRAINED = ("eagle3", "ppsd", "spd")
 
@@ -106,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
         "--size", default=DEFAULT_SIZE, help=f"{' or '.join(plan.SIZES)} (default: %(default)s)"
     )
     parser.add_argument("--format", default="markdown", help=f"{', '.join(SUFFIXES)} (default: %(default)s)")
-    parser.add_argument("--results", type=path, default=Path("results"), help="default: %(default)s")
+    parser.add_argument(
+        "--results", type=path, default=LOCAL, help="default: %(default)s; results: those that are committed"
+    )
     parser.add_argument("--method", metavar="NAME", action="append", help="add a row; repeatable")
     parser.add_argument("--plugin", metavar="MODULE", action="append", help="import a module with methods")
     parser.add_argument(

@@ -58,6 +58,11 @@ def report_another_law(cls, logits, vocabulary, sampling, draws):
     return cls(probabilities(logits / 2, sampling), vocabulary, pick(probs, draws.draft()))
 
 
+def report_a_flatter_law(cls, probs, vocabulary, draws):
+    flatter = probs.sqrt() / probs.sqrt().sum()
+    return cls(flatter, vocabulary, pick(probs, draws.draft()))
+
+
 def reject_without_residual(p, law, draws):
     if draws.acceptance() * float(law.probs[law.index]) < float(p[law.token]):
         return True, law.token

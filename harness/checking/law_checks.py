@@ -24,7 +24,7 @@ from methods.rounds import RoundMethod
 PLAIN = SamplingParams(temperature=1.0)
 ENUMERATED = {"plain": PLAIN, "top-k top-p": SamplingParams(0.8, top_k=2, top_p=0.9)}
 WARPED = SamplingParams(temperature=0.8, top_k=4, top_p=0.85)
-SHARP = SamplingParams(temperature=0.3)
+SHARP = SamplingParams(temperature=0.4)
 """Random drafters are nearly flat; a law that is nearly flat hides a wrong one."""
 ROUNDING = 2e-6
 """Laws are float32."""
@@ -72,7 +72,7 @@ def reported(subject: Subject, sizes: Sizes) -> Measured:
     """C10, with float32 and bfloat16 draft logits."""
     scores = []
     nodes = 0
-    tokens = max(9, min(sizes.draws, 1600) // 4)
+    tokens = max(120, min(sizes.draws, 1600) // 4)
     if not _reported_laws(subject, worlds.family("llama", worlds.FEW), PLAIN, 9):
         raise NotApplicable("drafts are point masses: no law is reported or needed")
     for dtype in (torch.float32, torch.bfloat16):

@@ -7,10 +7,13 @@ gets the head's step acceptance, L_acc and S0 on benchmark prompts, none of whic
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,9 +22,11 @@ from harness import replay
 from harness.cli import parse
 from harness.plan import make_plan
 from harness.summary import OVERALL, rows
+from harness.training.session import CURVE
 from methods.drafting import checkpoint
 from methods.drafting.checkpoint import HEAD, DraftConfig
 from methods.drafting.vocabulary import DraftVocabulary
+from methods.errors import UsageError
 from methods.target.target import Target
 
 PROMPTS, NEW_TOKENS = 8, 128
@@ -29,6 +34,7 @@ PROMPTS, NEW_TOKENS = 8, 128
 
 _FIGURES = ("step_acceptance", "L_acc", "S0", "S")
 _EAGLE3_STEPS = 7
+_POINTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,11 @@ class PublishRequest:
 
 
 def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
-    """Write ``request.out``; returns the figures that went into its JSON."""
+    """Write ``request.out``; returns the figures that went into its JSON.
+
+    Raises ``UsageError`` unless ``request.head`` is a head of a training run for ``target``.
+    """
+    drawn = curve(request.head.absolute().parent.parent)
     config, tensors, _ = checkpoint.read(request.head, checkpoint.method_of(request.head))
     checkpoint.check_target(config, target.shape, str(request.head))
     tensors = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
@@ -53,9 +63,32 @@ def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
             config = dataclasses.replace(config, tied_head=True)
     checkpoint.write(request.out, tensors, config)
     figures = measure(str(request.out), config, request.preset, request.runs)
-    training = config.training | {"measured": figures}
+    training = config.training | {"curve": drawn, "measured": figures}
     checkpoint.write(request.out, tensors, dataclasses.replace(config, training=training))
     return figures
+
+
+def curve(run: Path) -> dict[str, Any]:
+    """The curve of the training run in the directory ``run``: mean losses of ``_POINTS`` equal shares of
+    the steps, and every evaluation on held-out data, each at the supervised tokens seen by then."""
+    if not (run / CURVE).is_file():
+        raise UsageError(f"{run} is no training run: it has no {CURVE}; give a directory RUN/heads/LABEL")
+    entries = [json.loads(line) for line in (run / CURVE).read_text("utf-8").splitlines()]
+    steps = [entry for entry in entries if "loss" in entry]
+    size = max(1, math.ceil(len(steps) / _POINTS))
+    shares = [steps[start : start + size] for start in range(0, len(steps), size)]
+    losses = [
+        {"tokens": share[-1]["tokens"]}
+        | {label: fmean(entry["loss"][label] for entry in share) for label in share[-1]["loss"]}
+        for share in shares
+    ]
+    held_out = [
+        {"tokens": entry["tokens"]}
+        | {label: found[0]["step_acceptance"] for label, found in entry["held_out"].items()}
+        for entry in entries
+        if "held_out" in entry
+    ]
+    return {"loss": losses, "held_out_step_acceptance": held_out}
 
 
 def measure(source: str, config: DraftConfig, preset: str, runs: Path) -> dict[str, Any]:

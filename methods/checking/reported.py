@@ -19,6 +19,10 @@ Reported = list[tuple[int, Tensor]]
 """Drawn token and reported law over the target's ids, float64 [vocab], of every drafted node."""
 
 
+_FEWEST = 5.0
+"""Expected draws of a rank that has a score of its own."""
+
+
 def pipeline_laws(run: Lockstep, prompt_ids: Sequence[int], tokens: int) -> Reported:
     """Of every node of a run, those thrown away included; empty for point-mass proposals."""
     pipeline = run.begin(prompt_ids, tokens, ())
@@ -56,10 +60,15 @@ def round_laws(
 
 def largest_score(reported: Reported) -> float:
     """How often the likeliest token of its law was drawn, the second, ..., in standard deviations from
-    what the laws say: the largest. By rank, since over many laws the ids themselves average out."""
+    what the laws say: the largest. By rank, since over many laws the ids themselves average out; ranks
+    too rare for a standard deviation count together with those before them."""
     laws, order = torch.stack([law for _, law in reported]).sort(dim=-1, descending=True, stable=True)
     drawn = (order == torch.tensor([token for token, _ in reported])[:, None]).double()
-    scores = (drawn - laws).sum(0) / (laws * (1 - laws)).sum(0).sqrt().clamp(min=1e-9)
+    usual = max(2, int((laws.sum(0) >= _FEWEST).sum()))
+    drawn, laws = (
+        torch.cat((x[:, : usual - 1], x[:, usual - 1 :].sum(1, keepdim=True)), 1) for x in (drawn, laws)
+    )
+    scores = (drawn - laws).sum(0) / (laws * (1 - laws)).sum(0).clamp(min=1e-18).sqrt()
     return float(scores.abs().max())
 
 

@@ -29,6 +29,7 @@ FORMAT_VERSION = 1
 HEAD = "lm_head.weight"
 """The tensor that a tied head does not store."""
 _CONFIG_NAME = "draft.json"
+_IDS = "draft ids go here"
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -96,12 +97,18 @@ def write(directory: Path, tensors: Mapping[str, Tensor], config: DraftConfig) -
     file = directory / f"draft-{digest[:16]}.safetensors"
     os.replace(partial, file)
     content = dataclasses.asdict(config) | {"tensors": file.name, "tensors_sha256": digest}
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    partial.write_text(_as_text(content), encoding="utf-8")
     os.replace(partial, directory / _CONFIG_NAME)
     for older in directory.glob("draft-*.safetensors"):
         if older != file:
             older.unlink()
     return digest
+
+
+def _as_text(content: Mapping[str, Any]) -> str:
+    """Indented JSON, but the thousands of draft ids on one line."""
+    text = json.dumps({**content, "draft_ids": _IDS}, indent=1)
+    return text.replace(json.dumps(_IDS), json.dumps(content["draft_ids"]), 1) + "\n"
 
 
 def read(

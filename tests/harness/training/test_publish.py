@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from harness.training import publish as module
 from harness.training.heads import build_task, parse_head
 from harness.training.publish import PublishRequest, publish, run_options
+from harness.training.session import CURVE
 from methods import registry
 from methods.drafting import checkpoint
 from methods.drafting.vocabulary import DraftVocabulary
@@ -31,7 +32,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def trained(directory: Path, spec: str, change_head: bool = False) -> Path:
+def trained(run: Path, spec: str, change_head: bool = False) -> Path:
+    """A head in the directory of a run of 40 steps that were evaluated once."""
+    directory = run / "heads" / "head"
     target = tiny("llama")
     vocabulary = DraftVocabulary(target.vocab_size, range(0, 64, 2))
     task = build_task(parse_head(spec), target, vocabulary, 32, 0)
@@ -39,6 +42,9 @@ def trained(directory: Path, spec: str, change_head: bool = False) -> Path:
         with torch.no_grad():
             task.module.lm_head.weight[3] += 1.0
     task.save(directory, target, {"tokens_seen": 5})
+    steps = [{"step": i, "tokens": 10 * i, "loss": {"head": float(i)}} for i in range(1, 41)]
+    evaluated = {"step": 40, "tokens": 400, "held_out": {"head": [{"step_acceptance": 0.5}]}}
+    (run / CURVE).write_text("".join(json.dumps(entry) + "\n" for entry in [*steps, evaluated]))
     return directory
 
 
@@ -46,12 +52,15 @@ def trained(directory: Path, spec: str, change_head: bool = False) -> Path:
 def test_a_head_left_as_the_targets_is_tied_and_decodes_as_before(
     spec: str, tmp_path: Path, measured
 ) -> None:
-    head, out = trained(tmp_path / "head", spec), tmp_path / "out"
+    head, out = trained(tmp_path, spec), tmp_path / "out"
     assert publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama")) == FIGURES
     assert measured == [str(out)]
     content = json.loads((out / "draft.json").read_text())
     assert content["tied_head"] and content["training"]["measured"] == FIGURES
     assert content["training"]["tokens_seen"] == 5
+    drawn = content["training"]["curve"]
+    assert drawn["loss"][0] == {"tokens": 20, "head": 1.5} and len(drawn["loss"]) == 20
+    assert drawn["held_out_step_acceptance"] == [{"tokens": 400, "head": 0.5}]
     stored = load_file(out / content["tensors"])
     assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16} and "lm_head.weight" not in stored
     config, _, _ = checkpoint.read(out, content["method"])
@@ -64,16 +73,21 @@ def test_a_head_left_as_the_targets_is_tied_and_decodes_as_before(
 
 
 def test_a_trained_head_is_stored(tmp_path: Path) -> None:
-    head, out = trained(tmp_path / "head", "ppsd:n=4", change_head=True), tmp_path / "out"
+    head, out = trained(tmp_path, "ppsd:n=4", change_head=True), tmp_path / "out"
     publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama"))
     content = json.loads((out / "draft.json").read_text())
     assert not content["tied_head"] and "lm_head.weight" in load_file(out / content["tensors"])
 
 
 def test_a_tied_head_needs_its_target(tmp_path: Path) -> None:
-    head, out = trained(tmp_path / "head", "ppsd:n=4"), tmp_path / "out"
+    head, out = trained(tmp_path, "ppsd:n=4"), tmp_path / "out"
     publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama"))
     config, tensors, _ = checkpoint.read(out, "ppsd")
     assert "lm_head.weight" not in tensors
     with pytest.raises(UsageError, match="trained for target layers"):
         checkpoint.check_target(config, dataclasses.replace(tiny("llama").shape, num_layers=3), "it")
+
+
+def test_only_a_head_of_a_run_is_published(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no curve\.jsonl; give a directory RUN/heads/LABEL"):
+        publish(PublishRequest(tmp_path / "a" / "b", tmp_path / "out", "tiny", tmp_path), tiny("llama"))
