@@ -37,7 +37,7 @@ def test_unusable_options(name, options, message):
     ("name", "options", "message"),
     [
         ("spd", {"schedule": "mid-step"}, "unknown schedule 'mid-step'; allowed: pre-step, post-step"),
-        ("spd", {"draft_layers": 0}, "draft layers must be at least 1, got 0"),
+        ("spd", {"draft_layers": 0}, "draft layers must be 1 to 8, the target's; got 0"),
         ("ppsd", {"head_class": "tree"}, "unknown head class 'tree'; allowed: layer, mlp, linear"),
     ],
 )
