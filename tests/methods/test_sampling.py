@@ -84,9 +84,9 @@ def test_greedy_law_is_a_point_on_the_first_largest() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"temperature": -0.1}, "temperature must be a number >= 0, got -0.1"),
-        ({"temperature": math.nan}, "temperature must be a number >= 0"),
-        ({"temperature": math.inf}, "temperature must be a number >= 0"),
+        ({"temperature": -0.1}, "temperature must be 0 or a number >= 1e-06, got -0.1"),
+        ({"temperature": math.nan}, "temperature must be 0 or a number >= 1e-06"),
+        ({"temperature": math.inf}, "temperature must be 0 or a number >= 1e-06"),
         ({"top_k": -1}, "top-k must be >= 0"),
         ({"top_p": 0.0}, r"top-p must be in \(0, 1\], got 0.0"),
         ({"top_p": 1.01}, r"top-p must be in \(0, 1\]"),
