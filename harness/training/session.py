@@ -52,7 +52,8 @@ class TrainingSession:
         self._trainer = trainer
         self._corpus = corpus
         self._directory = directory
-        self._about = dict(about)
+        # The code of this start, not what lies in the work tree hours later.
+        self._about = {**about, "code": package_commit()}
         self._eval_every = eval_every
         self._rank = rank
         self._evaluated: dict[str, Any] = {}
@@ -186,7 +187,6 @@ class TrainingSession:
                 "steps": self._evaluated.get("heads", {}).get(label),
             },
             "trained_together": [task.label for task in self._trainer.tasks],
-            "code": package_commit(),
             "versions": package_versions(),
         }
 
