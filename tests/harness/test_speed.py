@@ -11,7 +11,7 @@ import torch
 from conftest import random_ids, tiny
 
 from harness import bench, speed
-from harness.speed import autoregressive, distributed, emulation, timing
+from harness.speed import autoregressive, distributed, emulation, rounds, timing
 from harness.speed.result import Ratio, Result, Settings
 from methods.checking.scripted import sometimes
 
@@ -148,3 +148,15 @@ def test_floor_reads_every_weight_once(family: str) -> None:
     assert len(places) == len(matrices)
     every = [module.weight.numel() for module in target.hf.modules() if isinstance(module, torch.nn.Linear)]
     assert sum(matrix.numel() for matrix in matrices) == sum(every)
+
+
+def test_a_scripted_round_learns_what_its_method_answers() -> None:
+    target, prompt = tiny("llama"), random_ids(6)
+    method = rounds.ScriptedEagle3(target, 3, [0] * 24)
+    lost = sum(step.accepted for step in method.decode(prompt, rounds.GREEDY, 24).steps)
+    method.learn(prompt, 24)
+    result = method.decode(prompt, rounds.GREEDY, 24)
+    assert method.output == result.tokens
+    right = sometimes(rounds.RIGHT)
+    expected = sum(right(i) for i in range(1, 24))
+    assert sum(step.accepted for step in result.steps) > max(lost, expected // 2)
