@@ -71,7 +71,7 @@ def test_entry_prints_a_table_and_a_json_line(monkeypatch: pytest.MonkeyPatch, c
     [
         ("sorting", "unknown measurement 'sorting'; known: autoregressive"),
         ("--tokens 1", "tokens must be >= 2"),
-        ("--repeats 0", "repeats must be >= 1, got 0"),
+        ("--repeats 0", "argument --repeats: must be a whole number >= 1, got 0"),
         ("--dtype float8", "argument --dtype: invalid choice: 'float8'"),
         ("--preset gpt-9", "unknown preset 'gpt-9'; known:"),
     ],
