@@ -3,16 +3,20 @@
 One set of rank processes serves all cells; they are forked once and load what each cell needs.
 """
 
+import dataclasses
 import itertools
 
 import pytest
+import torch
 from conftest import random_ids, tiny
 
 from methods import registry
+from methods.drafting import checkpoint
 from methods.errors import UsageError
 from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.distributed.layout import Layout
 from methods.pipeline.distributed.ranks import Ranks
+from methods.ppsd import checkpoint as ppsd
 from methods.target.target import Target
 
 pytestmark = pytest.mark.slow
@@ -76,6 +80,22 @@ def test_other_pipelines(n, options):
     for sampling in (GREEDY, SAMPLED):
         expected = lockstep.decode(random_ids(5), sampling, 12)
         assert facts(distributed.decode(random_ids(5), sampling, 12)) == facts(expected)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_checkpoint_with_and_without_the_targets_head(tied, tmp_path):
+    target = tiny("llama")
+    head = registry.create("ppsd", target, {"n": 3, "untrained": True}).head
+    ppsd.save(tmp_path, head, target.shape, [3, 3, 2], {})
+    config, tensors, _ = checkpoint.read(tmp_path, "ppsd")
+    if tied:
+        del tensors[checkpoint.HEAD]
+    checkpoint.write(tmp_path, tensors, dataclasses.replace(config, tied_head=tied))
+    options = {"untrained": False, "checkpoint": str(tmp_path)}
+    lockstep, distributed = methods("ppsd", "llama", 3, "n+1", **options)
+    assert torch.equal(lockstep.head.lm_head.weight, target.head_weight)
+    expected = lockstep.decode(random_ids(5), GREEDY, 12)
+    assert facts(distributed.decode(random_ids(5), GREEDY, 12)) == facts(expected)
 
 
 def test_caps_stop_ids_and_one_token_prompts():
