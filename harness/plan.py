@@ -99,9 +99,7 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
     sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
     target, dtype = _target(request, preset)
-    methods = {
-        width: registry.create(request.method, target, options | extra) for width, extra in widths.items()
-    }
+    methods = {width: _built(request.method, target, options | extra) for width, extra in widths.items()}
     measured = request.mode == "decode"
     baseline = registry.create(AR, target) if measured and request.baseline and request.method != AR else None
     template = request.template or (preset.chat_template if preset else None)
@@ -203,6 +201,19 @@ def _widths(request: RunRequest) -> dict[int, dict[str, int]]:
         return {default_of(request.method, "width") or NO_WIDTH: {}}
     typed(request.method, {"width": str(request.widths[0])})  # refuses a method without width
     return {width: {"width": width} for width in request.widths}
+
+
+def _built(name: str, target: Any, options: dict[str, Any]) -> DecodingMethod:
+    """The method, ready to decode. What a plugin's own code raises when it is set up is a ``UsageError``."""
+    try:
+        method = registry.create(name, target, options)
+        method.describe()
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"method {name!r} cannot be set up for {target.name}: {reason}") from error
+    return method
 
 
 def _decoding_config(request: RunRequest, methods: dict[int, DecodingMethod]) -> dict[str, Any]:

@@ -434,6 +434,20 @@ def test_malformed_line_stops_the_next_start(tmp_path: Path, capsys) -> None:
     assert "records.jsonl:2: not a line of JSON" in one_line(capsys)
 
 
+@pytest.mark.parametrize("broken", ["__init__", "describe"])
+def test_plugin_that_cannot_be_set_up_is_one_line(tmp_path: Path, monkeypatch, capsys, broken: str) -> None:
+    (tmp_path / f"broken{broken}.py").write_text(
+        "from fake_world import FakeDraft\nfrom methods.registry import register\n"
+        f"@register('broken{broken}')\nclass Mine(FakeDraft):\n"
+        f"    def {broken}(self, *given, **named):\n        raise ValueError('no such table')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    line = f"--plugin broken{broken} --method broken{broken} --n 3 --benchmark gsm8k --prompts 1"
+    assert run(tmp_path / "r", line) == 2
+    wanted = f"method 'broken{broken}' cannot be set up for fake: ValueError: no such table"
+    assert wanted in one_line(capsys)
+
+
 def test_plugin_module_brings_its_method(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "my_plugin.py").write_text(
         "from methods.registry import register\nfrom fake_world import FakeDraft\n\n\n"
