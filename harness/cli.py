@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from harness.entry import Parser, natural, path, positive, seed, share, temperature
+from harness.entry import HelpFormatter, Parser, natural, path, positive, seed, share, temperature
 from harness.options import parse_pairs
 from harness.records import Mode
 from methods.errors import UsageError
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m harness.run",
         description="Decode benchmark prompts with one method and with AR, and measure both.",
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     what = p.add_argument_group("what to run")
     what.add_argument("--method", metavar="NAME", default="autoregressive", help="decoding method")

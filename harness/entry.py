@@ -21,6 +21,15 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Adds "(default: ...)" where there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or action.default is False:
+            return action.help
+        return super()._get_help_string(action)
+
+
 def exit_code(command: Callable[[], int], interrupted: str = "interrupted") -> int:
     """What ``command`` returns, or what ended it: 2 after one line on stderr for input that cannot be
     used and for files that the system refuses, 130 after Ctrl-C.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli import DEFAULT_PRESET
-from harness.entry import Parser, path, positive, seed, temperature
+from harness.entry import HelpFormatter, Parser, path, positive, seed, temperature
 from harness.plan import RUNS
 from harness.training.conversations import OFFLINE
 from harness.training.generate import GenerateRequest
@@ -148,7 +148,7 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
         prog=prog,
         description=description,
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     p.add_argument("--preset", metavar="NAME", default=DEFAULT_PRESET, help="target preset")
     p.add_argument("--target", metavar="ID|PATH", help="another target by hub id or path")
