@@ -83,7 +83,7 @@ def measured(sheet: Sheet, rows: Sequence[Row]) -> tuple[list[Measured], dict[Ro
             if found is None:
                 continue
             if found.reason is not None:
-                reasons[row] = found.reason
+                reasons[row] = f"{row.label}: {found.reason}"  # tables with other labels share the file
                 continue
             lines = summary_rows(found.records, found.baseline)
             width = found.records[0].width if found.records else 1
@@ -162,7 +162,7 @@ def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
         except UsageError as error:
             if row.method == AR:
                 raise
-            _refuse(sheet, row, temperature, f"{row.label}: {error}")
+            _refuse(sheet, row, temperature, str(error))
             continue
         (replayed if mode == "replay" else decoded)[row] = plan
     if replayed:

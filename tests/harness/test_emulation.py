@@ -101,7 +101,7 @@ def test_the_command_projects_without_starting_anything(capsys):
         (["--acceptance", "1", "--stage-layers", "5;9", "--n", "4"], "names 2 stages, but n = 4"),
         (["--acceptance", "1", "--stage-layers", "a;b", "--n", "4"], "expects numbers"),
         (["--acceptance", "1", "--layout", "x"], "unknown layout 'x'; allowed: n+1, n"),
-        (["--n", "four"], "argument --n: invalid int value: 'four'"),
+        (["--n", "four"], "argument --n: must be a whole number >= 1, got four"),
     ],
 )
 def test_bad_input_ends_with_one_line_and_code_2(argv, message, capsys):

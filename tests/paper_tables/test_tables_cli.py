@@ -221,6 +221,12 @@ def test_processes_of_a_launcher_do_the_same_and_the_first_keeps_it(sheet, world
     assert runs.measured(sheet, [SPD])[1] == {SPD: "spd: no checkpoint for tiny"}
 
 
+def test_a_reason_speaks_of_the_row_that_is_asked_for(sheet, world):
+    runs.fill(sheet, [SPD])
+    same = dataclasses.replace(SPD, label="SPD of another table")
+    assert runs.measured(sheet, [same])[1] == {same: "SPD of another table: no checkpoint for tiny"}
+
+
 def test_what_is_stored_is_not_run_again_but_refusals_are_retried(sheet, world, monkeypatch):
     runs.fill(sheet, [NGRAM, SPD])
     runs.fill(sheet, [NGRAM, SPD])

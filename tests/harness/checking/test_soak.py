@@ -48,7 +48,7 @@ def test_a_fault_is_one_command_that_repeats_it(monkeypatch, capsys):
         ("--minutes nan", "--minutes must be a number > 0, got nan"),
         ("--case 3", "--case expects SEED:INDEX, two whole numbers, got '3'"),
         ("--case 3:-1", "--case expects SEED:INDEX"),
-        ("--seed x", "argument --seed: invalid int value: 'x'"),
+        ("--seed x", "argument --seed: must be a whole number from 0 to 2^32 - 1, got x"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(capsys, arguments, message):
