@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness import replay, runner
+from harness.cli import parse
 from harness.drafters import preset_checkpoint
+from harness.plan import make_plan
 from harness.presets import load_preset
 from harness.training.publish import measure, run_options
 from methods.drafting import checkpoint
@@ -57,6 +61,38 @@ def test_its_figures_are_reproduced(source: str, runs: Path) -> None:
             assert found["by_benchmark"][benchmark][name] == pytest.approx(figures[name], abs=0.02), benchmark
     overall = stated["by_benchmark"]["overall"]["step_acceptance"]
     assert overall >= stated["untrained"]["step_acceptance"] + 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", SOURCES)
+def test_replay_equals_decoding(source: str, runs: Path) -> None:
+    config = _config(source)
+    options = [f"--option={name}={value}" for name, value in run_options(config).items()]
+    argv = [
+        "--method",
+        config.method,
+        *options,
+        "--preset",
+        PRESET,
+        "--prompts",
+        "2",
+        "--max-new-tokens",
+        "16",
+    ]
+    plans = {
+        mode: replace(plan, directory=runs / mode / plan.directory.name)
+        for mode in ("decode", "replay")
+        for plan in [make_plan(parse([*argv, "--mode", mode, *(["--no-baseline"] * (mode == "decode"))]))]
+    }
+    decoded = runner.run(plans["decode"], argv).records
+    (replayed,) = replay.run([plans["replay"]], argv)
+    assert len(decoded) == 6
+    for ours, theirs in zip(replayed.records, decoded, strict=True):
+        assert (ours.prompt_id, ours.output_ids, ours.steps) == (
+            theirs.prompt_id,
+            theirs.output_ids,
+            theirs.steps,
+        )
 
 
 def _config(source: str) -> checkpoint.DraftConfig:
