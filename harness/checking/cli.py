@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import platform
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 
 from harness.checking import output, real_checks, sizes, worlds
 from harness.checking.catalogue import IDS, chosen, run_checks
 from harness.checking.outcome import Outcome
-from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
 from harness.cli import DEFAULT_PRESET, Dtype
 from harness.entry import Parser, path, positive
@@ -67,7 +67,7 @@ def execute(argv: Sequence[str]) -> int:
             print(output.heading(outcome), flush=True)
         print(output.line(outcome), flush=True)
         outcomes.append(outcome)
-    ran = {"size": args.size, **_sizes(size), "python": platform.python_version()}
+    ran = {"size": args.size, **dataclasses.asdict(size), "python": platform.python_version()}
     print(output.report(checks, outcomes, ran, time.perf_counter() - started), flush=True)
     return int(any(outcome.status == "failed" for outcome in outcomes))
 
@@ -80,11 +80,6 @@ def one_thread(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
         yield from outcomes
     finally:
         torch.set_num_threads(threads)
-
-
-def _sizes(size: Sizes) -> dict[str, Any]:
-    names = ("prompts", "tokens", "draws", "families", "stages")
-    return {name: getattr(size, name) for name in names}
 
 
 def subjects_of(args: argparse.Namespace) -> list[Subject]:
