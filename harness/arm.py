@@ -13,6 +13,7 @@ from harness.journal import Journal
 from harness.plan import Plan
 from harness.records import Key, Lossless, Record, StepArrays, to_line
 from methods.interface import DecodeResult, DecodingMethod
+from methods.trace import output_fault
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt
@@ -159,7 +160,7 @@ class Arm:
 
         try:
             return measured_status(
-                self.plan.target.hf, record.prompt_ids, reference.output_ids, record.output_ids
+                self.plan.target, record.prompt_ids, reference.output_ids, record.output_ids
             )
         except Exception as error:
             print(
@@ -176,29 +177,9 @@ def prompt_seed(seed: int, benchmark: str, prompt_id: str, turn: int, repeat: in
 
 
 def check_result(result: DecodeResult, max_new_tokens: int, stop_ids: Sequence[int]) -> None:
-    """Raise ``TraceError`` if the tokens are more than was asked for, or have another trace."""
-    if not isinstance(result, DecodeResult):
-        raise TraceError(f"decode returned {type(result).__name__}, not a DecodeResult")
-    if len(result.tokens) > max_new_tokens:
-        raise TraceError(f"the output holds {len(result.tokens)} tokens, the cap is {max_new_tokens}")
-    if any(token in stop_ids for token in result.tokens[:-1]):
-        raise TraceError("the output goes on after a stop id")
-    check_trace(result)
-
-
-def check_trace(result: DecodeResult) -> None:
-    """Raise ``TraceError`` if the steps do not account for the tokens."""
-    emitted = sum(step.emitted for step in result.steps)
-    expected = max(len(result.tokens) - 1, 0)
-    if emitted != expected:
-        raise TraceError(f"steps emit {emitted} tokens, the output holds {expected} after the prefill's")
-    for index, step in enumerate(result.steps):
-        if not 0 <= step.accepted <= step.drafted:
-            raise TraceError(f"step {index} accepts {step.accepted} of {step.drafted} drafted nodes")
-        if step.accepted > step.depth:
-            raise TraceError(f"step {index} accepts {step.accepted} tokens at depth {step.depth}")
-        if not step.nodes or len(step.nodes) != len(result.steps[0].nodes) or min(step.nodes) < 0:
-            raise TraceError(f"step {index} has nodes {step.nodes}, step 0 {result.steps[0].nodes}")
+    """Raise ``TraceError`` if the result is not what the contract says."""
+    if fault := output_fault(result, max_new_tokens, stop_ids):
+        raise TraceError(fault)
 
 
 def phase_totals(result: DecodeResult) -> dict[str, float]:

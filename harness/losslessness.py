@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from methods.target.state import State
+from methods.target.target import Target
 
 GapFn = Callable[[int, int], float]
 """(position, token) -> how far the target's logit of ``token`` lies below its largest logit at
 output ``position``, after the prompt and AR's output before that position."""
 
-PROBE_POSITIONS = 16
-"""Positions over which the block-versus-step difference is measured: the size of a long draft."""
-TEXT_POSITIONS = 64
-"""The same at the end of a whole output."""
+POSITIONS = 64
+"""The fewest positions over which the block-versus-step difference is measured, where there are so
+many: a few positions underrate it."""
+
+BLOCKS = ((8, False), (8, True), (1, True))
+"""What methods pass through the target at once, as (levels, whether every level is a fork): a draft
+chain, a draft tree, and the level of a tree that is in one pipeline stage."""
 
 
 def classify(
@@ -47,8 +52,8 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
 
 @dataclass(frozen=True)
 class Probe:
-    """The target one position after some ids, as AR sees it: ``logits`` [vocab] float32, and the
-    largest difference that evaluating the last positions in one block makes."""
+    """The target at one output position, as AR sees it: ``logits`` [vocab] float32, and the largest
+    difference that evaluating positions in blocks makes along AR's text."""
 
     logits: Tensor
     block_step_difference: float
@@ -59,38 +64,51 @@ class Probe:
 
 
 @torch.inference_mode()
-def probe(hf: Any, ids: Sequence[int], positions: int = PROBE_POSITIONS) -> Probe:
-    """Evaluate the last ``positions`` of ``ids`` on a transformers causal LM both ways, from one
-    prefill of what precedes them: as one block, as a verification does, and token by token."""
-    tokens = torch.tensor([list(ids)], device=hf.device)
-    count = min(positions, len(ids) - 1)
-    if count < 1:
-        return Probe(hf(tokens, use_cache=False).logits[0, -1].float(), 0.0)
-    head, tail = tokens[:, :-count], tokens[:, -count:]
-    cache = hf(head, use_cache=True, logits_to_keep=1).cache
-    block = hf(tail, cache=copy.deepcopy(cache), use_cache=True).logits[0].float()
-    rows = []
-    for column in range(count):
-        step = hf(tail[:, column : column + 1], cache=cache, use_cache=True)
-        cache = step.cache
-        rows.append(step.logits[0, -1].float())
-    return Probe(rows[-1], float((torch.stack(rows) - block).abs().max()))
+def probe(target: Target, prompt_ids: Sequence[int], ar_ids: Sequence[int], position: int) -> Probe:
+    """Run AR's text through ``target`` token by token, as AR does, and again in every kind of
+    ``BLOCKS``, each keeping in its caches what it computed itself, as a method's target does.
 
-
-def probe_at(hf: Any, prompt_ids: Sequence[int], ar_ids: Sequence[int], position: int) -> Probe:
-    """``probe`` at output ``position``. The difference is the larger of that of the positions before it
-    and that of the end of AR's whole text: rounding is the model's, and a few positions underrate it."""
-    there = probe(hf, [*prompt_ids, *ar_ids[:position]])
-    whole = probe(hf, [*prompt_ids, *ar_ids], TEXT_POSITIONS).block_step_difference
-    return Probe(there.logits, max(there.block_step_difference, whole))
+    The engine is the one that methods run on: a fault of its own would be measured as rounding, so
+    it takes float32, where nothing is forgiven, to tell the two apart.
+    """
+    text = [*prompt_ids, *ar_ids[:-1]]
+    start = max(1, min(len(prompt_ids), len(text) - POSITIONS))
+    steps = _logits(target, text, start, 1, forked=False)
+    blocks = (_logits(target, text, start, levels, forked) for levels, forked in BLOCKS)
+    difference = max(float((block - steps).abs().max()) for block in blocks)
+    return Probe(steps[len(prompt_ids) - start + position], difference)
 
 
 def measured_status(
-    hf: Any, prompt_ids: Sequence[int], ar_ids: Sequence[int], ids: Sequence[int]
+    target: Target, prompt_ids: Sequence[int], ar_ids: Sequence[int], ids: Sequence[int]
 ) -> Literal["exact", "tie", "mismatch"]:
-    """``classify`` with both quantities measured on ``hf`` at the first differing token."""
+    """``classify`` with both quantities measured on ``target``, at the first differing token."""
     position = first_difference(ar_ids, ids)
     if position is None:
         return "exact" if len(ar_ids) == len(ids) else "mismatch"
-    there = probe_at(hf, prompt_ids, ar_ids, position)
+    there = probe(target, prompt_ids, ar_ids, position)
     return classify(ar_ids, ids, lambda _, token: there.gap(token), there.block_step_difference)
+
+
+def _logits(target: Target, text: Sequence[int], start: int, levels: int, forked: bool) -> Tensor:
+    """Float32 logits [1 + len(text) - start, vocab] that follow a prefill of ``start`` tokens and then
+    each token of ``text``, ``levels`` of them in a pass."""
+    state = target.new_state()
+    rows = [target.logits(target.prefill(text[:start], state).hidden[0]).float()]
+    for first in range(start, len(text), levels):
+        rows.append(_block(target, text[first : first + levels], state, forked))
+    return torch.cat(rows)
+
+
+def _block(target: Target, ids: Sequence[int], state: State, forked: bool) -> Tensor:
+    """One pass; ``forked``, every token has a sibling before it that is not on the path."""
+    base, path = state.length, range(len(ids))
+    parents = None
+    if forked:
+        path = range(1, 2 * len(ids), 2)
+        ids = [token for real in ids for token in ((real + 1) % target.vocab_size, real)]
+        parents = [base + 2 * (node // 2) - 1 for node in range(len(ids))]
+    hidden = target.forward(ids, state, parents, record=True).hidden[0, list(path)]
+    state.keep([base + node for node in path])
+    state.commit()
+    return target.logits(hidden).float()

@@ -17,13 +17,14 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import Arm, Unit, check_trace, describe
+from harness.arm import Arm, TraceError, Unit, describe
 from harness.manifest import fingerprint
 from harness.plan import REPLAY_BATCH, Plan, reference_plan
 from harness.records import RECORDS, Record, StepArrays
 from harness.runner import Outcome, in_order, units
 from methods.errors import UsageError
 from methods.interface import DecodeResult, Step
+from methods.trace import trace_fault
 
 
 def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
@@ -184,7 +185,8 @@ def _replayed(arm: Arm, output: Record, known: object) -> Record:
         return replace(record, error=f"AR failed: {output.error}")
     try:
         found = arm.method.replay(known)  # type: ignore[arg-type]
-        check_trace(DecodeResult(output.output_ids, found.steps, 0.0, 0.0, "length"))
+        if fault := trace_fault(DecodeResult(output.output_ids, found.steps, 0.0, 0.0, "length")):
+            raise TraceError(fault)
     except Exception as error:
         blank = replace(record, output_ids=[], finish_reason=None, steps=StepArrays(), text="", score=None)
         return replace(blank, error=describe(error))

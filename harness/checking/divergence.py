@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from harness.losslessness import classify, first_difference, probe_at
+from harness.losslessness import classify, first_difference, probe
 from methods.interface import DecodeResult, Step
+from methods.target.target import Target
 
 SHOWN_STEPS = 3
 
@@ -43,13 +44,15 @@ class Comparison:
     """None for equal outputs, and where one output only ends before the other."""
 
 
-def compare(hf: Any, prompt_ids: Sequence[int], expected: Sequence[int], result: DecodeResult) -> Comparison:
-    """Classify ``result`` against AR's ``expected`` with what is measured on ``hf``: see
+def compare(
+    target: Target, prompt_ids: Sequence[int], expected: Sequence[int], result: DecodeResult
+) -> Comparison:
+    """Classify ``result`` against AR's ``expected`` with what is measured on ``target``: see
     ``harness.losslessness``."""
     position = first_difference(expected, result.tokens)
     if position is None:
         return Comparison("exact" if len(expected) == len(result.tokens) else "mismatch")
-    there = probe_at(hf, prompt_ids, expected, position)
+    there = probe(target, prompt_ids, expected, position)
     status = classify(expected, result.tokens, lambda _, token: there.gap(token), there.block_step_difference)
     ours, theirs = result.tokens[position], expected[position]
     divergence = Divergence(

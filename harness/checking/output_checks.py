@@ -17,6 +17,7 @@ from methods.checking.uncached import Uncached
 from methods.interface import DecodingMethod, SamplingParams
 from methods.pipeline.method import PipelineMethod
 from methods.target.target import Target
+from methods.trace import chain_fault, trace_fault
 
 WARM = SamplingParams(temperature=1.0, seed=3)
 
@@ -62,7 +63,7 @@ def _located(
     where = f"{target.name}, vocabulary {target.vocab_size}" + (f", n = {n}" if n else "")
     if hasattr(target, "hf"):
         expected = reference(subject, target).decode(prompt, GREEDY, tokens).tokens
-        divergence = compare(target.hf, prompt, expected, method.decode(prompt, GREEDY, tokens)).divergence
+        divergence = compare(target, prompt, expected, method.decode(prompt, GREEDY, tokens)).divergence
         fault = str(divergence) if divergence is not None else fault
     return f"{where}: {fault}"
 
@@ -77,7 +78,7 @@ def half_precision(subject: Subject, sizes: Sizes) -> Measured:
         method = subject.build(target, sizes.stages[0])
         for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
             expected = worlds.reference(target).decode(prompt, GREEDY, sizes.tokens).tokens
-            found = compare(target.hf, prompt, expected, method.decode(prompt, GREEDY, sizes.tokens))
+            found = compare(target, prompt, expected, method.decode(prompt, GREEDY, sizes.tokens))
             statuses.append(found.status)
             if found.status == "mismatch" and fault is None:
                 fault = f"{target.name}: {found.divergence or 'ends at another place than AR'}"
@@ -96,9 +97,9 @@ def traces(subject: Subject, sizes: Sizes) -> Measured:
         for prompt in worlds.prompts(2 * sizes.prompts, target.vocab_size):
             result = method.decode(prompt, sampling, sizes.tokens)
             if isinstance(method, PipelineMethod) and subject.width == 1:
-                fault = gates.chain_fault(result, len(method.stage_layers))
+                fault = chain_fault(result, len(method.stage_layers))
             else:
-                fault = gates.trace_fault(result)
+                fault = trace_fault(result)
             results += 1
             if fault is not None:
                 return Measured(f"{results} traces", "0 faults", fault)
@@ -137,7 +138,7 @@ def caps(subject: Subject, sizes: Sizes) -> Measured:
     if found.fault is None:
         for limit in limits:
             result = method.decode([0, 1, 2], WARM, limit)
-            fault = gates.trace_fault(result)
+            fault = trace_fault(result)
             if len(result.tokens) != limit:
                 fault = f"T = 1, cap {limit}: {len(result.tokens)} tokens"
             if fault is not None:

@@ -14,7 +14,6 @@ from harness.checking import worlds
 from harness.checking.divergence import compare
 from harness.checking.state_checks import facts
 from methods import registry
-from methods.checking import gates
 from methods.checking.scripted import sometimes
 from methods.checking.scripting import script_output
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
@@ -23,6 +22,7 @@ from methods.rounds import RoundMethod
 from methods.target.partition import split_layers
 from methods.target.target import Target
 from methods.target.tiny import FAMILIES
+from methods.trace import chain_fault, output_fault
 
 TABLE = "table"
 
@@ -177,18 +177,13 @@ def _point_mass(case: Case) -> bool:
 
 
 def _trace_fault(case: Case, method: DecodingMethod, result: DecodeResult) -> str | None:
-    if len(result.tokens) > case.cap:
-        return f"{len(result.tokens)} tokens with a cap of {case.cap}"
-    stops = [place for place, token in enumerate(result.tokens) if token in case.stop_ids]
-    if stops and stops[0] != len(result.tokens) - 1:
-        return f"tokens after the stop id at {stops[0]}"
-    if result.finish_reason != ("stop" if stops else "length"):
-        return f"finish reason {result.finish_reason!r}"
-    if not stops and len(result.tokens) != case.cap:
+    if fault := output_fault(result, case.cap, case.stop_ids):
+        return fault
+    if result.finish_reason == "length" and len(result.tokens) != case.cap:
         return f"{len(result.tokens)} tokens and no stop id with a cap of {case.cap}"
     if isinstance(method, PipelineMethod) and case.options["width"] == 1:
-        return gates.chain_fault(result, len(method.stage_layers))
-    return gates.trace_fault(result)
+        return chain_fault(result, len(method.stage_layers))
+    return None
 
 
 def _compare(case: Case, expected: DecodeResult, result: DecodeResult, totals: Totals) -> str | None:
@@ -199,6 +194,6 @@ def _compare(case: Case, expected: DecodeResult, result: DecodeResult, totals: T
     if not case.bfloat16:
         totals.statuses["mismatch"] += 1
         return f"{result.tokens} is not plain decoding's {expected.tokens}"
-    found = compare(case.target.hf, case.prompt, expected.tokens, result)
+    found = compare(case.target, case.prompt, expected.tokens, result)
     totals.statuses[found.status] += 1
     return None if found.status == "tie" else str(found.divergence or "ends at another place")

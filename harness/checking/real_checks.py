@@ -11,11 +11,11 @@ from harness.checking.divergence import compare, counted
 from harness.checking.outcome import Outcome
 from harness.checking.subject import Subject
 from methods import registry
-from methods.checking import gates
 from methods.checking.gates import GREEDY
 from methods.errors import UsageError
 from methods.interface import DecodingMethod
 from methods.target.target import Target
+from methods.trace import trace_fault
 
 BENCHMARK = "mt_bench"
 TOKENS = 64
@@ -69,13 +69,13 @@ def identity(subject: Subject, world: RealWorld, checkpoint: str | None) -> Outc
     try:
         for prompt, expected in zip(world.prompts, world.expected, strict=True):
             result = method.decode(prompt, GREEDY, TOKENS, world.target.stop_ids)
-            found = compare(world.target.hf, prompt, expected, result)
+            found = compare(world.target, prompt, expected, result)
             statuses.append("mismatch" if exact and found.status == "tie" else found.status)
             accepted += sum(step.accepted for step in result.steps)
             drafted += sum(step.drafted for step in result.steps)
             if found.divergence is not None and not told:
                 told = f"first divergence, prompt {len(statuses)}: {found.divergence}"
-            fault = fault or gates.trace_fault(result)
+            fault = fault or trace_fault(result)
     except Exception as error:
         fault = " ".join(f"{type(error).__name__}: {error}".split())
     if "mismatch" in statuses:

@@ -10,6 +10,7 @@ from methods.checking.enumeration import check_randomness, distance, exact_law
 from methods.checking.laws import Fit, block_counts, fit, joint_law
 from methods.checking.table_target import TableTarget
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.trace import trace_fault
 
 GREEDY = SamplingParams()
 
@@ -174,34 +175,6 @@ def law_distance(
     blocks = itertools.product(range(table.vocab), repeat=table.period)
     law = joint_law(table, sampling, target.logits_dtype).tolist()
     return distance(found, dict(zip(blocks, law, strict=True)))
-
-
-def trace_fault(result: DecodeResult) -> str | None:
-    """C6 for any method: the steps account for the tokens."""
-    decoded = max(0, len(result.tokens) - 1)
-    emitted = sum(step.emitted for step in result.steps)
-    if emitted != decoded:
-        return f"the steps emitted {emitted} tokens of {decoded}"
-    for number, step in enumerate(result.steps, 1):
-        if not 0 <= step.accepted <= min(step.drafted, step.depth) or step.emitted < 0:
-            return f"step {number} is impossible: {step}"
-        if step.target_layers < 0 or step.draft_layers < 0:
-            return f"step {number} has negative cost: {step}"
-    return None
-
-
-def chain_fault(result: DecodeResult, n: int) -> str | None:
-    """C6 for a pipeline of ``n`` stages at W = 1: cycles = N + (n - 1) * fills, N the decoded tokens
-    and fills = 1 + the rejections that do not end the run."""
-    if fault := trace_fault(result):
-        return fault
-    decoded = max(0, len(result.tokens) - 1)
-    rejected = [step.depth > step.accepted for step in result.steps]
-    fills = int(decoded > 0) + sum(rejected[:-1])
-    expected = decoded + (n - 1) * fills
-    if len(result.steps) != expected:
-        return f"{len(result.steps)} cycles, not N + (n - 1) * fills = {decoded} + {n - 1} * {fills}"
-    return None
 
 
 def _difference(result: DecodeResult, expected: Sequence[int]) -> str | None:

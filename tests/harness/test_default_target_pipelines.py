@@ -11,8 +11,8 @@ import pytest
 
 from harness.records import Record, read_baseline, read_records
 from harness.run import main
-from methods.checking.gates import chain_fault
 from methods.interface import DecodeResult, Step
+from methods.trace import chain_fault
 
 N = 8
 

@@ -196,8 +196,9 @@ RESULTS = {
     ),
     "none": (lambda r: None, "TraceError: decode returned NoneType, not a DecodeResult"),
     "nan": (lambda r: replace(r, decode_s=float("nan")), "ValueError: Out of range float values"),
+    "reason": (lambda r: replace(r, finish_reason="stop"), "TraceError: the finish reason is 'stop', and"),
     "text": (lambda r: replace(r, tokens=["a"] * len(r.tokens)), "ValueError: invalid literal"),
-    "object": (lambda r: replace(r, finish_reason=object()), "TypeError: Object of type object is not JSON"),
+    "object": (lambda r: replace(r, finish_reason=object()), "TraceError: the finish reason is <object"),
 }
 
 

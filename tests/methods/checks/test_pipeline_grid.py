@@ -9,8 +9,8 @@ import pytest
 from check_worlds import GREEDY, PIPELINES, STAGES
 from fitted_drafters import KNOWN, PROMPTS, TOKENS, fitted, outputs
 
-from methods.checking import gates
 from methods.target.tiny import FAMILIES
+from methods.trace import chain_fault, trace_fault
 
 CELLS = list(itertools.product(FAMILIES, PIPELINES, STAGES))
 
@@ -26,7 +26,7 @@ def test_the_tokens_are_those_of_plain_decoding(family, label, n, grid_is_full):
         for i in chosen:
             result = method.decode(PROMPTS[i], GREEDY, TOKENS)
             assert result.tokens == outputs(family, layers)[i], (i, width)
-            fault = gates.chain_fault(result, n) if width == 1 else gates.trace_fault(result)
+            fault = chain_fault(result, n) if width == 1 else trace_fault(result)
             assert fault is None, (i, width)
             accepted += sum(step.accepted for step in result.steps)
     assert accepted > 0

@@ -20,6 +20,7 @@ from methods.checking import gates
 from methods.checking.table_target import TableTarget
 from methods.interface import SamplingParams
 from methods.target.tiny import FAMILIES
+from methods.trace import chain_fault
 
 PROMPTS = [random_ids(1, seed=3), random_ids(11, seed=5)]
 LONG = 24
@@ -57,7 +58,7 @@ def test_cycles_of_a_chain(label, n):
     target = family("llama")
     for method in (pipeline(target, label, n), scripted(target, n, in_turns, LONG)):
         result = method.decode(PROMPTS[1], gates.GREEDY, 10)
-        assert gates.chain_fault(result, n) is None
+        assert chain_fault(result, n) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -31,6 +31,7 @@ from methods.drafting.vocabulary import DraftVocabulary
 from methods.interface import SamplingParams
 from methods.pipeline import lockstep
 from methods.target.partition import split_layers
+from methods.trace import chain_fault
 
 PROMPT = [0, 1, 2]
 DECODED = 24
@@ -52,7 +53,7 @@ def test_oracle_anti_oracle_and_mixed(n, series, width):
         result = method.decode(PROMPT, gates.GREEDY, DECODED + 1)
         cycles[name] = len(result.steps)
         if width == 1:
-            assert gates.chain_fault(result, n) is None
+            assert chain_fault(result, n) is None
     # L_acc = n * N / cycles: its maximum, 1, and the count in between.
     assert cycles["oracle"] == DECODED + n - 1
     assert cycles["anti"] == n * DECODED

@@ -52,6 +52,7 @@ from methods.ppsd.drafter import PpsdDrafter
 from methods.sampling import Draws
 from methods.spd.drafter import SpdDrafter
 from methods.target.state import AttentionCache, RecurrentCache, State
+from methods.trace import chain_fault
 from methods.transcript import Transcript
 
 PROMPT = random_ids(4, vocab=5, seed=2)
@@ -104,7 +105,7 @@ def caps() -> bool:
 
 def trace() -> bool:
     method = scripted(table_target(), 3, in_turns, TOKENS)
-    return gates.chain_fault(method.decode(PROMPT, GREEDY, TOKENS), 3) is None
+    return chain_fault(method.decode(PROMPT, GREEDY, TOKENS), 3) is None
 
 
 def repeats() -> bool:

@@ -16,6 +16,7 @@ from methods.rounds import RoundMethod
 from methods.target.state import State
 from methods.target.target import Target
 from methods.target.tiny import FAMILIES
+from methods.trace import trace_fault
 
 LABELS = ["ngram", *EAGLE3]
 
@@ -28,7 +29,7 @@ def assert_greedy(method, prompt):
     logits = target.logits(target.forward(tokens[:-1], target.new_state()).hidden)[0]
     assert len(result.tokens) == CAP
     assert logits[len(prompt) - 1 :].argmax(-1).tolist() == result.tokens
-    assert gates.trace_fault(result) is None
+    assert trace_fault(result) is None
     return result.steps
 
 
@@ -38,7 +39,7 @@ def assert_same_output(method, prompts, expected):
     for prompt, tokens in zip(prompts, expected, strict=True):
         result = method.decode(prompt, GREEDY, len(tokens))
         assert result.tokens == tokens
-        assert gates.trace_fault(result) is None
+        assert trace_fault(result) is None
         count += len(result.steps)
     return count
 

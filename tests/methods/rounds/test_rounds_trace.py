@@ -12,6 +12,7 @@ from methods.checking.scripted import always, never, sometimes
 from methods.checking.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree, rounds_by_hand
 from methods.errors import UsageError
 from methods.interface import SamplingParams
+from methods.trace import trace_fault
 from methods.verification import Draft
 
 CAP = 41
@@ -43,7 +44,7 @@ def test_oracle_anti_oracle_and_mixed(name, m):
             result = ScriptedRounds.fixed(target, script(target, m, right, width)).decode(PROMPT, GREEDY, CAP)
             assert result.tokens == output(target)
             assert [(s.accepted, s.emitted) for s in result.steps] == [(a, a + 1) for _, a in by_hand]
-            assert gates.trace_fault(result) is None
+            assert trace_fault(result) is None
             if not width:
                 assert [step.drafted for step in result.steps] == [row[0] for row in by_hand]
             for step, (levels, accepted) in zip(result.steps, by_hand, strict=True):
