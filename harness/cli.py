@@ -74,7 +74,6 @@ def parser() -> argparse.ArgumentParser:
     p = Parser(
         prog="python -m harness.run",
         description="Decode benchmark prompts with one method and with AR, and measure both.",
-        allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
     what = p.add_argument_group("what to run")

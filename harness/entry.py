@@ -15,7 +15,11 @@ from methods.interface import check_temperature
 
 
 class Parser(argparse.ArgumentParser):
-    """An ``ArgumentParser`` that raises ``UsageError`` for a wrong command line."""
+    """An ``ArgumentParser`` that raises ``UsageError`` for a wrong command line. Options are not
+    abbreviated: what is short for one today could be short for two tomorrow."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(allow_abbrev=False, **given)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

@@ -40,7 +40,7 @@ HEADERS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    p = Parser(prog="python -m harness.project", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    p = Parser(prog="python -m harness.project", description=__doc__.split("\n\n")[0])
     names = ", ".join(profile_names())
     p.add_argument("--profile", default="qwen3.5-4b", metavar="NAME", help=f"{names}, or a .toml file")
     p.add_argument("--n", type=positive, nargs="+", default=[4, 8], metavar="N", help="pipeline stages")

@@ -18,7 +18,7 @@ from methods.errors import UsageError
 
 def parser() -> argparse.ArgumentParser:
     description = "Decode random cases with every method and compare with plain decoding."
-    p = Parser(prog="python -m harness.soak", description=description, allow_abbrev=False)
+    p = Parser(prog="python -m harness.soak", description=description)
     p.add_argument("--minutes", metavar="M", type=float, default=10.0, help="how long; 10")
     p.add_argument("--seed", metavar="S", type=seed, default=0, help="of the cases; 0")
     p.add_argument("--case", metavar="SEED:INDEX", help="run one case again and show it")

@@ -30,7 +30,6 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m harness.check",
         description="Check that a decoding method's output is the target's own: on table targets and tiny "
         "models of every family, and with --real on a real target.",
-        allow_abbrev=False,
     )
     p.add_argument("--method", metavar="NAME", help="default: the built-in methods, and this package's runs")
     p.add_argument("--plugin", metavar="MODULE", action="append", help="import a module with methods")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.entry import Parser, exit_code, natural, path
-from harness.report.page import read_arms, render
+from harness.report.arms import read_arms
+from harness.report.page import render
 from methods.errors import UsageError
 
 

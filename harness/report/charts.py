@@ -21,12 +21,12 @@ class Series:
 
 
 def lines(series: Sequence[Series], x_label: str, top: float | None = None) -> str:
-    """Points joined by lines, y from 0."""
+    """Points joined by lines, y from 0; x is a whole number."""
     drawn = [each for each in series if each.points]
     if not drawn:
         return ""
     xs = [x for each in drawn for x, _, _ in each.points]
-    scale = _Scale(min(xs), max(xs), top or max(y for each in drawn for _, y, _ in each.points))
+    scale = _Scale(min(xs), max(xs), top or max(y for each in drawn for _, y, _ in each.points), whole_x=True)
     body = [scale.axes(x_label)]
     for number, each in enumerate(series):
         path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y, _ in each.points)
@@ -46,7 +46,7 @@ def histogram(series: Sequence[Series], x_label: str, width: float) -> str:
         return ""
     low = min(x for each in drawn for x, _, _ in each.points)
     high = max(x for each in drawn for x, _, _ in each.points) + width
-    scale = _Scale(low, high, max(y for each in drawn for _, y, _ in each.points), whole=True)
+    scale = _Scale(low, high, max(y for each in drawn for _, y, _ in each.points), whole_y=True)
     bar = (scale.x(low + width) - scale.x(low)) * 0.9 / len(series)
     body = [scale.axes(x_label)]
     for number, each in enumerate(series):
@@ -131,10 +131,13 @@ def _svg(body: Sequence[str], height: float) -> str:
 class _Scale:
     """Data to pixels, with a y axis from 0 in round steps."""
 
-    def __init__(self, low: float, high: float, top: float, whole: bool = False) -> None:
+    def __init__(
+        self, low: float, high: float, top: float, whole_x: bool = False, whole_y: bool = False
+    ) -> None:
+        self._whole_x = whole_x
         self._low, self._high = low, high if high > low else low + 1
         self._step = _round_step(top / 4 or 0.25)
-        if whole:
+        if whole_y:
             self._step = max(1.0, math.ceil(self._step))
         self._top = self._step * math.ceil(top / self._step - 1e-9) or self._step
 
@@ -154,7 +157,7 @@ class _Scale:
             )
             parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at + 4:.1f}">{value:g}</text>')
         step = _round_step((self._high - self._low) / 8)
-        if self._high - self._low > 3:  # depths and positions are whole
+        if self._whole_x:
             step = max(1.0, step)
         value = math.ceil(self._low / step) * step
         while value <= self._high + 1e-9:

@@ -147,7 +147,6 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     p = Parser(
         prog=prog,
         description=description,
-        allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
     p.add_argument("--preset", metavar="NAME", default=DEFAULT_PRESET, help="target preset")

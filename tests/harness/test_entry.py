@@ -90,3 +90,13 @@ def test_temperatures_that_leave_float32(text: str) -> None:
 def test_a_soak_decodes_something(capsys: pytest.CaptureFixture[str]) -> None:
     assert soak.main(["--minutes", "1e-9"]) == 0
     assert '"prompts": 1,' in capsys.readouterr().out
+
+
+def test_options_are_not_abbreviated() -> None:
+    parser = entry.Parser()
+    parser.add_argument("--output")
+    parser.add_subparsers().add_parser("sub").add_argument("--longer")
+    for line in (["--out", "here"], ["sub", "--long", "1"]):
+        with pytest.raises(UsageError, match=r"unrecognized arguments|invalid choice"):
+            parser.parse_args(line)
+    assert parser.parse_args(["sub", "--longer", "1"]).longer == "1"

@@ -81,6 +81,14 @@ def test_bar_lengths_follow_the_values() -> None:
     assert charts.bars(["a"], [Series("S", [])]) == charts.lines([], "x") == ""
 
 
+@pytest.mark.parametrize("last", [1, 2, 4, 24])
+def test_depths_have_whole_ticks(last: int) -> None:
+    points = [(float(x), 0.5, "") for x in range(1, last + 1)]
+    ticks = re.findall(r'class="below"[^>]*>([^<]*)<', charts.lines([Series("S", points)], "depth", 1.0))[:-1]
+    assert ticks[0] == "1" or last > 8
+    assert all(tick.isdigit() for tick in ticks), ticks
+
+
 class Page(HTMLParser):
     """Collects tags, attributes that could make a request, and unclosed tags."""
 

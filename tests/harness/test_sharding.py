@@ -20,7 +20,7 @@ from harness.checking.small_world import save_prompts, save_target
 from harness.compare import Run
 from harness.manifest import read_manifest
 from harness.records import BASELINE, RECORDS, read_baseline, read_file, read_records
-from harness.report.page import read_arms
+from harness.report.arms import read_arms
 from harness.run import main
 from harness.sharding import ALONE, Shard, join
 from methods.errors import UsageError

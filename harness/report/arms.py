@@ -1,0 +1,71 @@
+"""What a report compares: the methods of its runs, and AR beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.manifest import check_same_time, read_manifest
+from harness.plan import AR
+from harness.records import Record, read_baseline, read_records
+from harness.summary import OVERALL
+
+TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The records of one method at one width in one run; ``baseline`` are AR's beside it, if any."""
+
+    name: str
+    run: str
+    mode: str
+    records: list[Record]
+    baseline: list[Record]
+
+    def at(self, temperature: float) -> list[Record]:
+        return [record for record in self.records if record.temperature == temperature]
+
+
+def read_arms(directories: Sequence[Path]) -> tuple[list[Arm], list[dict[str, Any]]]:
+    """The arms of all runs, AR's own once per run that has it, and the runs' manifests."""
+    arms, manifests = [], []
+    for directory in directories:
+        manifest = read_manifest(directory)
+        manifests.append(manifest | {"directory": directory.name})
+        baseline = read_baseline(directory)
+        mode = manifest["config"].get("mode", "decode")
+        if baseline:
+            arms.append(Arm(f"AR beside {_label(manifest, None)}", directory.name, mode, baseline, []))
+        records = read_records(directory)
+        widths = sorted({record.width for record in records})
+        for width in widths:
+            mine = [record for record in records if record.width == width]
+            name = _label(manifest, width if len(widths) > 1 or width > 1 else None)
+            arms.append(Arm(name, directory.name, mode, mine, baseline))
+    check_same_time({manifest["directory"]: manifest["config"] for manifest in manifests})
+    names = Counter(arm.name for arm in arms)
+    return [
+        arm
+        if names[arm.name] == 1
+        else Arm(f"{arm.name} ({arm.run[-8:]})", arm.run, arm.mode, arm.records, arm.baseline)
+        for arm in arms
+    ], manifests
+
+
+def _label(manifest: dict[str, Any], width: int | None) -> str:
+    config = manifest["config"]
+    options = next(iter(config["widths"].values()))["options"]
+    shown = {"n": "n", "m": "m", "draft_layers": "Ls", "schedule": "schedule"}
+    parts = [config["method"].replace(AR, "AR")]
+    parts += [
+        f"{text}={options[name]}"
+        for name, text in shown.items()
+        if options.get(name) is not None and options[name] != "pre-step"
+    ]
+    parts += [f"W={width}"] if width is not None else []
+    parts += ["(untrained)"] if options.get("untrained") else []
+    return " ".join(parts)
