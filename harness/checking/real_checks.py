@@ -12,12 +12,10 @@ from harness.checking.outcome import Outcome
 from harness.checking.subject import Subject
 from methods import registry
 from methods.checking.gates import GREEDY
-from methods.errors import UsageError
 from methods.interface import DecodingMethod
 from methods.target.target import Target
 from methods.trace import trace_fault
 
-BENCHMARK = "mt_bench"
 TOKENS = 64
 
 
@@ -34,25 +32,13 @@ class RealWorld:
 
 def load(preset_name: str, dtype: str | None, prompts: int, data_dir: Path | None) -> RealWorld:
     """``UsageError`` for what cannot be had."""
-    from harness.benchmarks import get, load_prompts
-    from harness.chat import render
+    from harness.first_turns import first_turns
     from harness.presets import load_preset
     from methods.target import load_target
 
     preset = load_preset(preset_name)
-    rows = load_prompts(get(BENCHMARK), data_dir=data_dir, limit=prompts).prompts
-    if not rows:
-        raise UsageError(f"benchmark {BENCHMARK} has no prompts")
     target = load_target(preset.target, dtype or preset.dtype)
-    ids = [
-        render(
-            target.tokenizer,
-            [{"role": "user", "content": row.turns[0]}],
-            preset.chat_template,
-            thinking=preset.thinking,
-        )
-        for row in rows
-    ]
+    ids = first_turns(target, preset, prompts, data_dir)
     ar = registry.create("autoregressive", target)
     expected = [ar.decode(prompt, GREEDY, TOKENS, target.stop_ids).tokens for prompt in ids]
     return RealWorld(preset_name, target, dtype or preset.dtype, ids, expected)

@@ -15,6 +15,7 @@ SUBJECTS: Mapping[str, str] = {
     "distributed": "harness.speed.distributed",
     "emulation": "harness.speed.emulation",
     "pipeline": "harness.speed.pipeline",
+    "replay": "harness.speed.replay",
     "rounds": "harness.speed.rounds",
 }
 """Subject -> the module whose ``measure`` is its ``Measurement``; a new subject is one line here."""

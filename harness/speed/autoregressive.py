@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harness.benchmarks import get, load_prompts
-from harness.chat import render
+from harness.first_turns import first_turns
 from harness.presets import load_preset
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.timing import Timed, interleaved, seconds
@@ -28,7 +27,7 @@ def measure(settings: Settings) -> Iterator[Result]:
     preset = load_preset(settings.preset)
     for dtype in settings.dtypes:
         target = load_target(preset.target, dtype)
-        prompt = benchmark_prompt(target)
+        (prompt,) = first_turns(target, preset)
         arms = {
             "AR": ar_arm(target, prompt, settings.tokens),
             "generate": generate_arm(target, prompt, settings.tokens),
@@ -45,12 +44,6 @@ def measure(settings: Settings) -> Iterator[Result]:
                 Ratio("AR speed / the floor's", "floor", "AR", of_floor),
             ),
         )
-
-
-def benchmark_prompt(target: Target) -> list[int]:
-    """The first MT-Bench question as a run would put it."""
-    (prompt,) = load_prompts(get("mt_bench"), limit=1).prompts
-    return render(target.tokenizer, [{"role": "user", "content": prompt.turns[0]}])
 
 
 def ar_arm(target: Target, prompt: list[int], tokens: int) -> Timed:

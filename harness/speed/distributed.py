@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import torch
 
+from harness.first_turns import first_turns
 from harness.presets import load_preset
 from harness.projection import Devices, project, verdicts
 from harness.records import StepArrays
-from harness.speed.autoregressive import ar_arm, benchmark_prompt
+from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import ToldOptions, ToldSpd
@@ -40,7 +41,8 @@ def measure(settings: Settings) -> Iterator[Result]:
     try:
         for dtype in settings.dtypes:
             target = load_target(preset.target, dtype)
-            yield _measured(target, benchmark_prompt(target), settings, f"{settings.preset} {dtype}")
+            (prompt,) = first_turns(target, preset)
+            yield _measured(target, prompt, settings, f"{settings.preset} {dtype}")
     finally:
         torch.set_num_threads(threads)
         close()

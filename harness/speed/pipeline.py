@@ -8,8 +8,9 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from harness.first_turns import first_turns
 from harness.presets import load_preset
-from harness.speed.autoregressive import ar_arm, benchmark_prompt
+from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.timing import Timed, interleaved, seconds
 from harness.speed.told import ToldDrafter
@@ -32,7 +33,7 @@ def measure(settings: Settings) -> Iterator[Result]:
     tokens = max(settings.tokens, 3 * STAGES)
     for dtype in settings.dtypes:
         target = load_target(preset.target, dtype)
-        prompt = benchmark_prompt(target)
+        (prompt,) = first_turns(target, preset)
         options = {"n": STAGES, "draft_layers": 1, "untrained": True}
         method = registry.create("spd", target, options)
         assert isinstance(method, Spd)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from harness.first_turns import first_turns
 from harness.presets import load_preset
-from harness.speed.autoregressive import ar_arm, benchmark_prompt
+from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import DRAFT_VOCABULARY
@@ -47,7 +48,7 @@ def measure(settings: Settings) -> Iterator[Result]:
     preset = load_preset(settings.preset)
     for dtype in settings.dtypes:
         target = load_target(preset.target, dtype)
-        prompt = benchmark_prompt(target)
+        (prompt,) = first_turns(target, preset)
         output = registry.create("autoregressive", target).decode(prompt, GREEDY, settings.tokens).tokens
         methods = {m: ScriptedEagle3(target, m, output) for m in SPEEDUPS}
         for method in methods.values():

@@ -11,9 +11,12 @@ import torch
 from conftest import random_ids, tiny
 
 from harness import bench, speed
-from harness.speed import autoregressive, distributed, emulation, rounds, timing
+from harness.presets import load_preset
+from harness.speed import autoregressive, distributed, emulation, replay, rounds, timing
 from harness.speed.result import Ratio, Result, Settings
+from methods import registry
 from methods.checking.scripted import sometimes
+from methods.target import load_target
 
 
 def test_arms_take_turns_after_one_unrecorded_call() -> None:
@@ -95,7 +98,7 @@ def test_every_subject_has_a_measurement(subject: str) -> None:
 def test_arms_of_autoregressive_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny("qwen3")
     monkeypatch.setattr(autoregressive, "load_target", lambda name, dtype: target)
-    monkeypatch.setattr(autoregressive, "benchmark_prompt", lambda target: random_ids(9))
+    monkeypatch.setattr(autoregressive, "first_turns", lambda *_: [random_ids(9)])
     (found,) = autoregressive.measure(Settings(dtypes=("float32",), tokens=6, repeats=2))
     assert set(found.seconds) == {"AR", "generate", "floor"}
     assert all(len(times) == 2 and min(times) > 0 for times in found.seconds.values())
@@ -106,7 +109,7 @@ def test_arms_of_autoregressive_do_the_same_work(monkeypatch: pytest.MonkeyPatch
 def test_two_ranks_are_told_what_to_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny("llama")
     monkeypatch.setattr(distributed, "load_target", lambda name, dtype: target)
-    monkeypatch.setattr(distributed, "benchmark_prompt", lambda target: random_ids(9))
+    monkeypatch.setattr(distributed, "first_turns", lambda *_: [random_ids(9)])
     (found,) = distributed.measure(Settings(dtypes=("float32",), tokens=30, repeats=2))
     assert "stages of 3;5 layers" in found.case
     assert {len(times) for times in found.seconds.values()} == {2}
@@ -149,6 +152,30 @@ def test_floor_reads_every_weight_once(family: str) -> None:
     assert len(places) == len(matrices)
     every = [module.weight.numel() for module in target.hf.modules() if isinstance(module, torch.nn.Linear)]
     assert sum(matrix.numel() for matrix in matrices) == sum(every)
+
+
+def test_replay_is_timed_on_the_tokens_that_were_decoded() -> None:
+    target, prompt = tiny("llama"), random_ids(6)
+    methods = [
+        registry.create(name, target, options)
+        for name, options in (
+            ("ngram", {}),
+            ("eagle3", {"untrained": True}),
+            ("ppsd", {"n": 2, "untrained": True}),
+        )
+    ]
+    found = replay.compared(target, methods, prompt, Settings(tokens=12, repeats=2), "tiny")
+    assert found.case == "tiny, 3 rows"
+    assert all(len(times) == 2 and min(times) > 0 for times in found.seconds.values())
+    assert [ratio.aim for ratio in found.ratios] == [20.0]
+
+
+def test_replayed_rows_have_the_shipped_drafters() -> None:
+    """Others of Table 1 are left out, not replaced by random ones."""
+    target = load_target(load_preset("smollm2-135m").target, "float32")
+    found = replay.rows(target, load_preset("smollm2-135m"))
+    assert {method.name for method in found} == {"eagle3", "ppsd", "spd", "ngram"}
+    assert all(not method.describe().get("untrained") for method in found)
 
 
 def test_a_scripted_round_learns_what_its_method_answers() -> None:

@@ -1,0 +1,83 @@
+"""Replay against the decode loop: Table 1's drafting rows for one prompt, once AR's output exists.
+
+The rows are those that the preset has a trained drafter for; they share the pass of the target over
+the known output, as the tables' rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.drafters import preset_checkpoint
+from harness.first_turns import first_turns
+from harness.presets import Preset, load_preset
+from harness.speed.result import Ratio, Result, Settings
+from harness.speed.timing import interleaved, seconds
+from methods import registry
+from methods.errors import UsageError
+from methods.interface import DecodingMethod, SamplingParams
+from methods.replay import KnownOutput
+from methods.target import Target, load_target
+
+ROWS: Sequence[tuple[str, Mapping[str, Any]]] = (
+    *(("eagle3", {"m": m}) for m in (3, 7, 15)),
+    *(("ppsd", {"n": n}) for n in (4, 8, 16)),
+    *(("spd", {"n": n, "draft_layers": layers}) for n, layers in ((4, 4), (8, 4), (8, 3), (8, 2), (16, 2))),
+    ("ngram", {}),
+)
+FASTER = 20.0
+"""Seconds of the decode loops of all rows / of their replays, at least."""
+
+GREEDY = SamplingParams()
+
+
+def measure(settings: Settings) -> Iterator[Result]:
+    """Seconds per output token of all rows together, for each dtype."""
+    preset = load_preset(settings.preset)
+    for dtype in settings.dtypes:
+        target = load_target(preset.target, dtype)
+        methods = rows(target, preset)
+        (prompt,) = first_turns(target, preset)
+        yield compared(target, methods, prompt, settings, f"{settings.preset} {dtype}")
+
+
+def rows(target: Target, preset: Preset) -> list[DecodingMethod]:
+    """The methods of ``ROWS`` that have a trained drafter."""
+    found = []
+    for name, options in ROWS:
+        try:
+            checkpoint = preset_checkpoint(preset, name, {key: str(value) for key, value in options.items()})
+        except UsageError:  # none is shipped
+            continue
+        given = options if checkpoint is None else {**options, "checkpoint": checkpoint}
+        found.append(registry.create(name, target, given))
+    return found
+
+
+def compared(
+    target: Target, methods: Sequence[DecodingMethod], prompt: list[int], settings: Settings, case: str
+) -> Result:
+    """Both ways along AR's own output of ``settings.tokens`` tokens."""
+    ar = registry.create("autoregressive", target)
+    output = ar.decode(prompt, GREEDY, settings.tokens, target.stop_ids).tokens
+
+    def decode() -> None:
+        for method in methods:
+            method.decode(prompt, GREEDY, settings.tokens, target.stop_ids)
+
+    def replay() -> None:
+        known = KnownOutput(target, prompt, output, GREEDY, settings.tokens)
+        for method in methods:
+            method.replay(known)
+
+    def per_token(call: Callable[[], None]) -> Callable[[], float]:
+        return lambda: seconds(call) / len(output)
+
+    return Result(
+        subject="replay",
+        case=f"{case}, {len(methods)} rows",
+        unit="token",
+        seconds=interleaved({"decode": per_token(decode), "replay": per_token(replay)}, settings.repeats),
+        ratios=(Ratio("decode / replay", "decode", "replay", FASTER),),
+    )
