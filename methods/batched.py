@@ -85,12 +85,13 @@ class Generator:
             rows += fresh
             if not rows:
                 return
-            # Out of questions, the batch shrinks only when half of it is idle.
-            idle = max(1, len(rows) // (_REFILL_SHARE if fresh else 2))
+            # Out of questions, the batch shrinks only when half of it is idle. A row that ends with its
+            # first token makes room at once: until all rows are in one state there is nothing to step.
             if not self._ended(rows):
                 self._assemble(rows)
-            while len(self._ended(rows)) < min(idle, len(rows)):
-                self._step(rows)
+                idle = max(1, len(rows) // (_REFILL_SHARE if fresh else 2))
+                while len(self._ended(rows)) < min(idle, len(rows)):
+                    self._step(rows)
             for row in self._ended(rows):
                 transcript = row.transcript
                 yield Answer(row.question, transcript.tokens, transcript.finish_reason or "length")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ BUILTIN_MODULES = (
 )
 
 _methods: dict[str, type[DecodingMethod]] = {}
+_broken: list[str] = []
+"""What is wrong with installed packages that could not be loaded."""
 _discovered = False
 
 M = TypeVar("M", bound=type[DecodingMethod])
@@ -69,7 +72,8 @@ def get(name: str) -> type[DecodingMethod]:
     """The class registered as ``name``; ``UsageError`` lists what exists."""
     _discover()
     if name not in _methods:
-        raise UsageError(f"unknown method {name!r}; known: {', '.join(names())}")
+        broken = "".join(f"; {error}" for error in _broken)
+        raise UsageError(f"unknown method {name!r}; known: {', '.join(names())}{broken}")
     return _methods[name]
 
 
@@ -105,4 +109,8 @@ def _discover() -> None:
     for module in BUILTIN_MODULES:
         importlib.import_module(module)
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        load_plugin(point.value)
+        try:
+            load_plugin(point.value)
+        except UsageError as error:  # an installed package must not take the other methods with it
+            _broken.append(str(error))
+            print(f"warning: {error}", file=sys.stderr)

@@ -101,7 +101,9 @@ def acceptance(
     common = torch.minimum(vocabulary.restrict(p), q).double()
     p_truth = p.gather(-1, truth[:, None])[:, 0].double()
     kept = vocabulary.scatter(q).gather(-1, truth[:, None])[:, 0].double()
-    return Acceptance((kept / p_truth).clamp(max=1.0), common.sum(-1).clamp(max=1.0))
+    # A pass of another shape can round the known token out of top-k: then min(1, q / 0).
+    given = torch.where(p_truth > 0, kept / p_truth, (kept > 0).double()).clamp(max=1.0)
+    return Acceptance(given, common.sum(-1).clamp(max=1.0))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
 from methods.replay import KnownOutput, Replayed
 from methods.sampling import Draws, target_token
@@ -142,6 +143,8 @@ class RoundMethod(DecodingMethod):
             session.observe([*known.prompt_ids, output[0]], features[:start])
         while done < len(output):
             draft = session.propose(known.cap - done - 1)
+            if draft.laws is not None and not known.sampling.greedy:
+                raise UsageError(f"method {self.name!r} accepts by chance: it cannot be replayed at T > 0")
             verified = follow(draft, output[done:])
             kept = len(verified.path)
             emitted = min(kept + 1, len(output) - done)

@@ -8,6 +8,7 @@ import os
 import pytest
 import torch
 
+from methods.target.shape import TargetShape
 from methods.target.target import Target
 from methods.target.tiny import FAMILIES, tiny_target
 
@@ -52,6 +53,26 @@ def smollm2() -> Target:
 def grid_is_full(request: pytest.FixtureRequest) -> bool:
     """Whether ``--grid full`` asks for the whole grid instead of what fits into every run."""
     return request.config.getoption("--grid") == "full"
+
+
+def tiny_shape(**sizes: int | str) -> TargetShape:
+    """The sizes of a target that need not exist."""
+    usual = {
+        "name": "tiny",
+        "sha256": "aaaa",
+        "tokenizer_sha256": "bbbb",
+        "num_layers": 8,
+        "hidden": 16,
+        "intermediate": 24,
+        "heads": 2,
+        "kv_heads": 1,
+        "head_dim": 8,
+        "vocab": 20,
+        "eps": 1e-6,
+        "rotary_dim": 8,
+        "model_type": "llama",
+    }
+    return TargetShape(**usual | sizes)
 
 
 def random_ids(count: int, vocab: int = 64, seed: int = 0) -> list[int]:

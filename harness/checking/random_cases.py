@@ -108,7 +108,9 @@ def _options(rng: random.Random, method: str) -> dict[str, Any]:
     rules = [None, "point-mass"] if width > 1 and method != "eagle3" else [None, "point-mass", "sampled"]
     options["proposal"] = rng.choice(rules)
     if method == "eagle3":
-        return options | {"m": rng.randint(1, 7), "tree": rng.choice(["beam", "dynamic"])}
+        m, tree = rng.randint(1, 7), rng.choice(["beam", "dynamic"])
+        ranked = width > 1 and options["proposal"] != "sampled"
+        return options | {"m": m, "tree": tree if ranked else "beam"}
     n = rng.randint(1, worlds.LAYERS)
     options["n"] = n
     if rng.random() < 0.3:

@@ -114,7 +114,7 @@ class ScriptedPipeline(DecodingMethod):
         """One decode call, not begun."""
         drafter = self.drafter(prompt_ids, sampling)
         return Lockstep(
-            self.target, self.stage_layers, drafter, sampling, self._rule, self._width, self._tree
+            self.target, self.stage_layers, drafter, sampling, self._rule, self._width, tree=self._tree
         )
 
     def decode(

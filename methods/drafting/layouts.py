@@ -15,8 +15,15 @@ def default_layout(shape: TargetShape) -> Layout:
     return "B" if shape.model_type.startswith("qwen3_5") else "A"
 
 
-def layer_config(shape: TargetShape, layout: Layout, intermediate: int | None = None) -> LayerConfig:
-    """The decoder layer both published layouts build on the target's sizes."""
+def layer_config(
+    shape: TargetShape,
+    layout: Layout = "A",
+    intermediate: int | None = None,
+    streams: int = 1,
+    qk_norm: bool = True,
+) -> LayerConfig:
+    """The decoder layer that published drafters build on the target's sizes; its attention reads
+    ``streams`` hidden states side by side."""
     return LayerConfig(
         hidden=shape.hidden,
         intermediate=intermediate or shape.intermediate,
@@ -24,7 +31,8 @@ def layer_config(shape: TargetShape, layout: Layout, intermediate: int | None = 
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         eps=shape.eps,
-        attention_input=shape.hidden,
+        attention_input=streams * shape.hidden,
+        qk_norm=qk_norm,
         gated=layout == "B",
         zero_centred_norm=layout == "B",
     )

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from methods.drafting import checkpoint
 from methods.drafting.checkpoint import DraftConfig, Loaded
-from methods.drafting.decoder_layer import LayerConfig
 from methods.drafting.initialise import build_seeded, set_head
+from methods.drafting.layouts import layer_config
 from methods.drafting.source import resolve
 from methods.drafting.tensors import build_from
 from methods.drafting.vocabulary import DraftVocabulary
@@ -41,16 +41,7 @@ def untrained(
 
     ``target_head`` [vocab, hidden] gives the head's rows; without it they are random, as published.
     """
-    layer = LayerConfig(
-        hidden=shape.hidden,
-        intermediate=shape.intermediate,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        eps=shape.eps,
-        attention_input=2 * shape.hidden,
-        qk_norm=False,
-    )
+    layer = layer_config(shape, streams=2, qk_norm=False)
     rope = {"rope_type": "default", "rope_theta": rope_theta}
     config = Eagle3Config(layer, shape.hidden, default_taps(shape.num_layers), rope, window)
     rotary = rotary_for(config, dtype)
@@ -98,6 +89,10 @@ def load(
         config, tensors, digest = checkpoint.read(path, "eagle3", target_head)
         checkpoint.check_target(config, shape, text)
         checkpoint.check_architecture(config, _ARCHITECTURE, text)
+        if taps is not None or draft_rope_theta is not None:
+            raise UsageError(
+                f"{text}: taps and draft_rope_theta belong to a published head, this one is trained"
+            )
     else:
         config, tensors, digest = read_published(path, shape, taps)
     found = dict(config.architecture)

@@ -55,6 +55,8 @@ class Eagle3(RoundMethod):
             raise UsageError(f"m must be >= 1, got {options.m}")
         if options.tree not in get_args(Tree):
             raise UsageError(f"unknown tree {options.tree!r}; allowed: {', '.join(get_args(Tree))}")
+        if options.tree == "dynamic" and options.width == 1:
+            raise UsageError("tree 'dynamic' needs a width above 1")
         if (options.checkpoint is None) == (not options.untrained):
             raise UsageError(
                 f"method {self.name!r} needs a draft head for {target.name}: give --checkpoint (a directory "
@@ -64,6 +66,8 @@ class Eagle3(RoundMethod):
         if options.untrained and (options.taps is not None or options.draft_rope_theta is not None):
             raise UsageError("taps and draft_rope_theta belong to a published head: give --checkpoint")
         self.rule = proposal_rule(options.proposal, options.width)
+        if self.rule == "sampled" and options.tree == "dynamic":
+            raise UsageError("tree 'dynamic' selects by score, so it needs --proposal point-mass")
         self._origin: dict[str, str] = {}
         self.head = (self._untrained() if options.untrained else self._loaded()).to(target.device)
         self.reads = self.head.config.taps

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.drafting.decoder_layer import KeyValues, LayerConfig
+from methods.drafting.decoder_layer import KeyValues
 from methods.drafting.initialise import build_seeded, copy_layers, set_head
+from methods.drafting.layouts import layer_config
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.head import Eagle3Config, Eagle3Head, Eagle3Layer, default_taps, rotary_for
@@ -35,16 +36,7 @@ def initial_head(target: Target, vocabulary: DraftVocabulary, window: int | None
     """A head to start from: fc passes the deepest feature through, the layer is the target's last
     one on the feature and its first one on the embedding, norm and head rows are the target's."""
     shape = target.shape
-    layer = LayerConfig(
-        hidden=shape.hidden,
-        intermediate=shape.intermediate,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        eps=shape.eps,
-        attention_input=2 * shape.hidden,
-        qk_norm=False,
-    )
+    layer = layer_config(shape, streams=2, qk_norm=False)
     rope = dict(getattr(target.config, "rope_parameters", None) or {})
     simple = {"rope_type": "default", "rope_theta": rope.get("rope_theta", 10_000.0)}
     config = Eagle3Config(layer, shape.hidden, default_taps(shape.num_layers), simple, window)

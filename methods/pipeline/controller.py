@@ -10,7 +10,7 @@ One cycle, as an executor drives it::
             pipeline.expand({node.id: proposals})
         if pipeline.verification_due:                   # the root has left stage n
             verdict = pipeline.commit(token, pipeline.candidate(token))
-            if verdict.dropped: roll every stage's state back to verdict.kept_by(stage)
+            narrow every stage's state to verdict.kept_by(stage), and make the old root final
         if pipeline.expansion_due:                      # not after a flush, not at the end
             pipeline.expand({node.id: proposals})
         pipeline.end_cycle()
@@ -38,7 +38,7 @@ class Verdict:
     ``root`` carries the committed ``token``: a candidate if ``accepted``, else a new node that
     enters stage 1 in the next cycle (``flushed``; not if the run ``finished``). ``levels`` are the
     nodes that were in flight, oldest first, the old root alone in the first; ``survivors`` the ids
-    of those that stay in flight; ``dropped`` counts nodes that some stage has run in vain.
+    of those that stay in flight.
     """
 
     token: int
@@ -47,7 +47,6 @@ class Verdict:
     finished: bool
     root: Node
     survivors: frozenset[int]
-    dropped: int
     levels: tuple[Level, ...]
     cycle: int
 
@@ -202,7 +201,6 @@ class PipelineController:
             finished=self.finished,
             root=tree.root,
             survivors=survivors,
-            dropped=self._count_dropped(levels, survivors),
             levels=levels,
             cycle=self.cycle,
         )
@@ -259,8 +257,3 @@ class PipelineController:
         self.fills += not self.finished
         self._filling = True
         self._next_level_known = True
-
-    def _count_dropped(self, levels: tuple[Level, ...], survivors: frozenset[int]) -> int:
-        run = sum(len(level) for level in levels[1:] if level[0].entered <= self.cycle)
-        stay = sum(len(level) for level in self._tree.levels if level[0].entered <= self.cycle)
-        return run - stay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -39,7 +40,11 @@ class Drafter(Protocol):
         prefix; nodes that are not among the verdict's survivors are gone."""
 
 
-def critical_layers(drafter: Drafter, stage_layers: list[int]) -> int:
+def critical_layers(drafter: Drafter, stage_layers: Sequence[int], beside_first: bool = False) -> int:
     """Target-layer units that drafting adds to a cycle: all of it in series, else the excess over
-    the largest stage it runs beside."""
-    return drafter.layers if drafter.series else max(0, drafter.layers - max(stage_layers))
+    the largest stage it runs beside. ``beside_first``: stage 1 has the same device, so its layers
+    come on top."""
+    if drafter.series:
+        return drafter.layers
+    own = drafter.layers + (stage_layers[0] if beside_first else 0)
+    return max(0, own - max(stage_layers))

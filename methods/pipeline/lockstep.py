@@ -41,6 +41,7 @@ class Lockstep:
         sampling: SamplingParams,
         rule: ProposalRule,
         width: int = 1,
+        beside_first: bool = False,
         tree: bool | None = None,
     ) -> None:
         self._target = target
@@ -48,7 +49,7 @@ class Lockstep:
         self._decisions = Decisions(sampling, rule, width)
         self._width = width
         self._tree = width > 1 if tree is None else tree
-        self._stage_layers = list(stage_layers)
+        self._stage_layers, self._beside_first = list(stage_layers), beside_first
         bounds = pairwise(accumulate(stage_layers, initial=0))
         self._stages = [StageRunner(target, first, last, drafter.reads) for first, last in bounds]
         self._hidden: dict[int, Tensor] = {}
@@ -93,7 +94,7 @@ class Lockstep:
             transcript,
             self._width,
             max(self._stage_layers),
-            critical_layers(self._drafter, self._stage_layers),
+            critical_layers(self._drafter, self._stage_layers, self._beside_first),
         )
         self._enter((pipeline.root,))
         return pipeline

@@ -29,7 +29,8 @@ Runtime = Literal["lockstep", "distributed"]
 class PipelineOptions:
     """``n`` stages, drafts of ``width`` W, a trained ``checkpoint`` (a path or ``hf:REPO/FILE``) or
     an ``untrained`` drafter; ``stage_layers`` such as "5;9;9;9" for an uneven split. ``layout`` says
-    where the drafter of a distributed ``runtime`` is: "n+1" on a rank of its own, "n" with stage 1."""
+    where the drafter is: "n+1" on a device of its own, "n" with stage 1. In lockstep there is one
+    device only, and it counts for S and for emulated devices."""
 
     n: int = 8
     width: int = 1
@@ -66,6 +67,7 @@ class PipelineMethod(DecodingMethod):
                 "(a directory written by training, or an authors' file as PATH or hf:REPO/FILE), or "
                 "--untrained for a random one (not both)"
             )
+        self._beside_first = not Layout.named(options.layout, options.n).own_drafter
         self.tied_head = options.untrained
         """Whether the drafter's head is rows of the target's."""
 
@@ -76,7 +78,13 @@ class PipelineMethod(DecodingMethod):
     def lockstep(self, sampling: SamplingParams) -> Lockstep:
         """One decode call, not begun."""
         return Lockstep(
-            self.target, self.stage_layers, self.drafter(), sampling, self.rule, self.options.width
+            self.target,
+            self.stage_layers,
+            self.drafter(),
+            sampling,
+            self.rule,
+            self.options.width,
+            self._beside_first,
         )
 
     @abstractmethod
@@ -95,7 +103,7 @@ class PipelineMethod(DecodingMethod):
             drafter.vocabulary,
             self.rule == "sampled",
             max(self.stage_layers),
-            critical_layers(drafter, self.stage_layers),
+            critical_layers(drafter, self.stage_layers, self._beside_first),
         )
 
     @cached_property

@@ -95,15 +95,16 @@ def load(
     n: int | None = None,
     stage_layers: Sequence[int] | None = None,
     draft_layers: int | None = None,
+    schedule: str | None = None,
     target_head: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Loaded[DraftModule]:
     """Load a checkpoint directory of ours or an authors' ``.pt`` file, from a path or ``hf:``.
 
-    ``n``, ``stage_layers`` and ``draft_layers`` are what the run asks for, None for what the file
-    says; ``target_head`` [vocab, hidden] has the rows of a tied head. Raises ``UsageError`` for a
-    file that does not fit the target or the run, that has missing or unexpected tensors, or that
-    would run code.
+    ``n``, ``stage_layers``, ``draft_layers`` and ``schedule`` are what the run asks for, None for what
+    the file says, if it does (of the schedule an authors' file says nothing); ``target_head`` [vocab,
+    hidden] has the rows of a tied head. Raises ``UsageError`` for a file that does not fit the target
+    or the run, that has missing or unexpected tensors, or that would run code.
     """
     path, text = resolve(source), str(source)
     if path.is_dir():
@@ -118,6 +119,7 @@ def load(
         n=(found["n"], n),
         stage_layers=(found["stage_layers"], None if stage_layers is None else list(stage_layers)),
         draft_layers=(found["draft_layers"], draft_layers),
+        schedule=(config.training.get("schedule"), schedule if "schedule" in config.training else None),
     )
     aggregation = Aggregation(tuple(found["stage_layers"]), tuple(found["anchors"]))
     module_config = DraftModuleConfig(config.layer, aggregation, found["draft_layers"], config.training_span)

@@ -63,6 +63,7 @@ class Spd(PipelineMethod):
                 n=options.n,
                 stage_layers=self.stage_layers,
                 draft_layers=options.draft_layers,
+                schedule=options.schedule,
                 target_head=target.head_weight,
                 dtype=target.dtype,
             )

@@ -75,8 +75,9 @@ class Observed:
 
     def follows(self, steps: int) -> Tensor:
         """Bool [cycles - steps]: cycle i + ``steps`` is ``steps`` tokens after cycle i in the same answer."""
-        ahead = self.supervised[steps:] - self.supervised[: len(self.supervised) - steps]
-        grown = self.generated[steps:] - self.generated[: len(self.generated) - steps]
+        count = max(0, len(self.supervised) - steps)
+        ahead = self.supervised[steps:] - self.supervised[:count]
+        grown = self.generated[steps:] - self.generated[:count]
         return (ahead == steps) & (grown == steps)
 
 

@@ -92,7 +92,7 @@ def head_loss(task: HeadTask, seen: Observed, draws: torch.Generator | None) -> 
     """The distillation loss of one batch. A batch without a position in the mask has loss 0, weight 0."""
     teacher, total, weight = seen.teacher, torch.zeros((), device=seen.ids.device), 0
     for step, hidden in enumerate(task.outputs(seen, draws)):
-        rows = len(hidden) - step
+        rows = max(0, len(hidden) - step)
         mask = (seen.follows(step) & teacher.valid[step:]).float()
         count = int(mask.sum())
         if step == 0:

@@ -8,9 +8,11 @@ from test_metrics import record
 
 from harness import metrics
 from harness.records import Record, StepArrays
+from methods import registry
 from methods.checking.scripted import ScriptedDrafter, ScriptedPipeline, knows_output
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.interface import DecodeResult, SamplingParams, Step
+from methods.replay import KnownOutput
 from methods.target.partition import split_layers
 
 LAYERS = 8
@@ -81,6 +83,20 @@ def test_decoded_trace(name: str, n: int, draft_layers: int) -> None:
     assert sum(len(result.steps) for result in results) == cycles
     records = [as_record(result, str(i)) for i, result in enumerate(results)]
     assert_figures(records, *expected(name, n, draft_layers, 17, cycles))
+
+
+@pytest.mark.parametrize(
+    ("stages", "layout", "layers"),
+    [("2;2;2;2", "n+1", 1), ("2;2;2;2", "n", 3), ("1;2;2;3", "n", 1), ("1;1;1;5", "n", 0)],
+)
+def test_a_drafter_on_the_device_of_stage_1_costs_its_layers_there(stages, layout, layers) -> None:
+    # Three draft layers: beside stage 1 they come on top of its own, not beside the largest stage.
+    options = {"n": 4, "draft_layers": 3, "stage_layers": stages, "layout": layout, "untrained": True}
+    spd = registry.create("spd", tiny("llama"), options)
+    result = spd.decode(random_ids(4), SamplingParams(), 6)
+    assert {step.draft_layers for step in result.steps if step.nodes[0]} == {layers}
+    known = KnownOutput(tiny("llama"), random_ids(4), result.tokens, SamplingParams(), 6)
+    assert [s.draft_layers for s in spd.replay(known).steps] == [s.draft_layers for s in result.steps]
 
 
 def test_uneven_stages_cost_their_largest() -> None:

@@ -37,6 +37,22 @@ def test_equal_to_single_decoding(target, temperature):
     assert len({len(answer.ids) for answer in answers}) > 1
 
 
+@pytest.mark.parametrize("batch", [8, 16, 24])
+def test_rows_that_end_with_their_first_token_while_others_run(llama, batch):
+    """Their place is filled again before anything is stepped."""
+    asked = questions(1.0, 60)
+    firsts = [single(llama, question, 1, ()).tokens[0] for question in asked]
+    stop_ids = sorted(set(firsts), key=firsts.count)[-6:]
+    answers = list(Generator(llama, batch, 8, stop_ids).answers(asked))
+    late = [
+        answer.question.key for answer in answers if len(answer.ids) == 1 and answer.question.key >= batch
+    ]
+    assert late, "none ended with its first token after a refill"
+    for answer in answers:
+        assert answer.ids == single(llama, answer.question, 8, stop_ids).tokens
+    assert len(answers) == len(asked)
+
+
 @pytest.mark.parametrize("cap", [0, 1, 2])
 def test_small_caps(llama, cap):
     answers = list(Generator(llama, 4, cap, ()).answers(questions(0.0, 6)))

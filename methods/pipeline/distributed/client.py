@@ -48,7 +48,7 @@ class Distributed:
             stage_layers=tuple(stage_layers),
             reads=drafter.reads,
             series=drafter.series,
-            draft_layers=critical_layers(drafter, list(stage_layers)),
+            draft_layers=critical_layers(drafter, stage_layers, not layout.own_drafter),
             vocabulary=None if drafter.vocabulary.is_full else tuple(drafter.vocabulary.ids.tolist()),
             build=type(method),
             options=dataclasses.replace(method.options, runtime="lockstep"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+PROMPT = "running the prompt"
+"""A chunk of it can take a stage longer than a rank may otherwise stand still."""
+
 
 class Progress:
     """Written by the rank's main thread, read by its heartbeat.
@@ -28,7 +31,8 @@ class Progress:
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """While waiting for another rank."""
-        doing, self.doing, self.patient = self.doing, f"waiting for {what}", True
+        before = self.doing, self.patient
+        self.doing, self.patient = f"waiting for {what}", True
         yield
-        self.doing, self.patient = doing, False
+        self.doing, self.patient = before
         self.count += 1

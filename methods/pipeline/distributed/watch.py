@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.distributed.progress import PROMPT
 from methods.pipeline.distributed.rank_process import BEAT_S, beat_key, failure_key
 from methods.pipeline.distributed.rendezvous import Address, take
 
@@ -109,7 +110,7 @@ class Watch:
             if not seen.patient and now - seen.step_at > STUCK_S:
                 return f"{self._name(rank)} has not moved for {STUCK_S:g} s ({seen.doing})"
         since = self._decoding_since
-        if since is None:
+        if since is None or any(seen.doing == PROMPT for seen in self._seen.values()):
             return None
         # They may have been idle for long before: that was no fault of theirs.
         still = [seen for seen in self._seen.values() if now - max(seen.step_at, since) > STUCK_S]

@@ -23,7 +23,7 @@ from methods.pipeline.distributed.incoming import Incoming
 from methods.pipeline.distributed.job import Request
 from methods.pipeline.distributed.links import Links
 from methods.pipeline.distributed.messages import Offers, pack_verdict, unpack_verdict
-from methods.pipeline.distributed.progress import Progress
+from methods.pipeline.distributed.progress import PROMPT, Progress
 from methods.pipeline.distributed.prompt_pass import PromptPass, Taps
 from methods.pipeline.distributed.proposals import Proposals
 from methods.pipeline.distributed.setup import Setup
@@ -68,7 +68,9 @@ class Worker:
         started = time.perf_counter()
         request, job = self._request, self._setup.job
         prompt = PromptPass(self._setup, self._links, request, self._progress, self._stage, self._drafter)
+        self._progress.begin(PROMPT, patient=True)
         first = prompt.run(self._decisions)
+        self._progress.begin("decoding", patient=False)
         prefilled = time.perf_counter()
         transcript = Transcript(request.max_new_tokens, request.stop_ids)
         pipeline = PipelineController(

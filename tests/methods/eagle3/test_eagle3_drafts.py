@@ -275,6 +275,11 @@ def test_the_same_seed_gives_the_same_draft():
         ({"m": 0}, "m must be >= 1, got 0"),
         ({"width": 0}, "width must be 1 to 256, got 0"),
         ({"tree": "bush"}, "unknown tree 'bush'; allowed: beam, dynamic"),
+        ({"tree": "dynamic"}, "tree 'dynamic' needs a width above 1"),
+        (
+            {"tree": "dynamic", "width": 2, "proposal": "sampled"},
+            "tree 'dynamic' selects by score, so it needs --proposal point-mass",
+        ),
         ({"proposal": "typical"}, "unknown proposal rule 'typical'"),
         ({"untrained": False}, "needs a draft head for tiny-llama: give --checkpoint"),
         ({"checkpoint": "somewhere"}, r"or --untrained for a random one \(not both\)"),

@@ -2,29 +2,15 @@ import dataclasses
 
 import pytest
 import torch
+from conftest import tiny_shape
 
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.head import Eagle3Head, default_taps
 from methods.eagle3.session import Eagle3Session
 from methods.errors import UsageError
-from methods.target.shape import TargetShape
 
-SHAPE = TargetShape(
-    name="tiny",
-    sha256="aaaa",
-    tokenizer_sha256="bbbb",
-    num_layers=8,
-    hidden=16,
-    intermediate=24,
-    heads=4,
-    kv_heads=2,
-    head_dim=4,
-    vocab=30,
-    eps=1e-6,
-    rotary_dim=4,
-    model_type="qwen3",
-)
+SHAPE = tiny_shape(heads=4, kv_heads=2, head_dim=4, vocab=30, rotary_dim=4, model_type="qwen3")
 IDS = [1, 2, 5, 9, 29]
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 EMBEDDING = torch.randn(30, 16, generator=torch.Generator().manual_seed(1))
@@ -165,3 +151,6 @@ def test_round_trip_in_our_format(tmp_path):
         assert torch.equal(loaded.module.state_dict()[name], tensor)
     with pytest.raises(UsageError, match="hidden size 16"):
         checkpoint.load(tmp_path, dataclasses.replace(SHAPE, hidden=32), embed)
+    for override in ({"taps": [4, 0, 0]}, {"draft_rope_theta": 7.0}):
+        with pytest.raises(UsageError, match="belong to a published head, this one is trained"):
+            checkpoint.load(tmp_path, SHAPE, embed, **override)

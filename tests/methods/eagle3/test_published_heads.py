@@ -4,27 +4,13 @@ import json
 
 import pytest
 import torch
+from conftest import tiny_shape
 from safetensors.torch import save_file
 
 from methods.eagle3 import checkpoint
 from methods.errors import UsageError
-from methods.target.shape import TargetShape
 
-SHAPE = TargetShape(
-    name="tiny",
-    sha256="",
-    tokenizer_sha256="",
-    num_layers=36,
-    hidden=16,
-    intermediate=99,
-    heads=2,
-    kv_heads=1,
-    head_dim=8,
-    vocab=30,
-    eps=1e-6,
-    rotary_dim=8,
-    model_type="qwen3",
-)
+SHAPE = tiny_shape(num_layers=36, intermediate=99, vocab=30, model_type="qwen3")
 KEPT = [0, 2, 5, 9, 29]
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],

@@ -20,6 +20,7 @@ from methods import registry
 from methods.errors import RunFailure, UsageError
 from methods.interface import SamplingParams
 from methods.pipeline.distributed import ranks as ranks_module
+from methods.pipeline.distributed.progress import PROMPT, Progress
 from methods.pipeline.distributed.rank_process import beat_key
 from methods.pipeline.distributed.ranks import Ranks
 from methods.pipeline.distributed.rendezvous import put
@@ -138,6 +139,30 @@ def test_ranks_that_were_idle_are_not_taken_for_stuck():
     watch._decoding_since = 100.0
     assert fault(100.1) is None, "what they do now is not known before their next sign of life"
     assert "no rank has moved for 8 s (rank 0: waiting for a prompt" in fault(100.0 + STUCK_S + 0.1)
+
+
+def test_a_long_prompt_is_not_taken_for_a_stuck_rank():
+    watch, store = Watch.__new__(Watch), HashStore()
+    watch._seen, watch._world, watch.layout, watch._decoding_since = {}, 2, None, 0.0
+    doing = {0: PROMPT, 1: "waiting for a chunk of the prompt"}
+
+    def fault(now: float) -> str | None:
+        for rank in range(2):
+            put(store, beat_key(rank), [now, 1, True, doing[rank]])
+        return watch._fault(store, now)
+
+    assert fault(0.0) is None and fault(10 * STUCK_S) is None
+    doing[0] = "waiting for taps"
+    assert "no rank has moved" in fault(11 * STUCK_S)
+
+
+def test_waiting_gives_back_what_a_rank_was_doing():
+    progress = Progress()
+    for patient in (True, False):
+        progress.begin("something", patient)
+        with progress.waiting("a message"):
+            assert (progress.doing, progress.patient) == ("waiting for a message", True)
+        assert (progress.doing, progress.patient) == ("something", patient)
 
 
 def test_ranks_do_not_survive_the_process_that_started_them():

@@ -139,7 +139,6 @@ def test_verdict_names_the_cache_entries_of_every_stage():
         [0],
     ]
     assert [verdict.kept_by(s) for s in (1, 2, 3)] == [[0, 2, 4, 5], [0, 2], [0]]
-    assert verdict.dropped == 2
     assert pipeline.root is second
 
 

@@ -1,27 +1,13 @@
 import pytest
 import torch
+from conftest import tiny_shape
 
 from methods.drafting.rotary import rotary_from_theta
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.ppsd import checkpoint
-from methods.target.shape import TargetShape
 
-SHAPE = TargetShape(
-    name="tiny",
-    sha256="aaaa",
-    tokenizer_sha256="bbbb",
-    num_layers=6,
-    hidden=16,
-    intermediate=24,
-    heads=2,
-    kv_heads=1,
-    head_dim=8,
-    vocab=20,
-    eps=1e-6,
-    rotary_dim=8,
-    model_type="llama",
-)
+SHAPE = tiny_shape(num_layers=6)
 IDS = [1, 2, 5, 9]
 ROTARY = rotary_from_theta(1e4, 8)
 TARGET_HEAD = torch.randn(20, 16, generator=torch.Generator().manual_seed(1))

@@ -100,6 +100,19 @@ def test_acceptance_against_its_definition(drawn):
     assert float(found.marginal) == pytest.approx(float(by_hand), abs=1e-6)
 
 
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_token_that_rounding_has_filtered_out(name, options):
+    """AR drew it in a batch, where its logit was the last of the top k; in the replay it is not."""
+    method = registry.create(name, TARGET, {**options, "untrained": True})
+    given = known(SamplingParams(1.0, top_k=2, seed=1))
+    outside = int(given.law[3].argmin())
+    assert given.law[3, outside] == 0
+    output = [*given.output_ids[:4], outside, *given.output_ids[5:]]
+    replayed = method.replay(KnownOutput(TARGET, PROMPT, output, given.sampling, TOKENS))
+    assert all(math.isfinite(value) for value in replayed.expected.values())
+    assert all(0 <= value <= 1 for value in replayed.acceptance if value is not None)
+
+
 def test_acceptance_by_position_is_a_probability():
     method = registry.create("eagle3", TARGET, {"m": 3, "untrained": True})
     replayed = method.replay(known(SamplingParams(1.0, seed=2)))

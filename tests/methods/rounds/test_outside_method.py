@@ -12,7 +12,9 @@ from methods import registry
 from methods.checking import gates
 from methods.checking.enumeration import distance, exact_law
 from methods.checking.laws import joint_law
+from methods.errors import UsageError
 from methods.interface import SamplingParams
+from methods.replay import KnownOutput
 from methods.target.tiny import FAMILIES
 
 
@@ -43,6 +45,18 @@ def test_a_target_that_drafts_for_itself_is_always_right(draft_model):
     result = draft_model(target, layers=4).decode(random_ids(6), gates.GREEDY, 21)
     assert [step.accepted for step in result.steps] == [3] * 5
     assert {step.draft_layers for step in result.steps} == {12}
+
+
+def test_drafts_accepted_by_chance_are_not_replayed_as_if_they_were_not(draft_model):
+    target, sampling = family("llama"), SamplingParams(1.0, seed=3)
+    prompt, method = random_ids(6), draft_model(target)
+    output = autoregressive(target).decode(prompt, sampling, 12).tokens
+    with pytest.raises(UsageError, match="'draft-model' accepts by chance: it cannot be replayed at T > 0"):
+        method.replay(KnownOutput(target, prompt, output, sampling, 12))
+    greedy = autoregressive(target).decode(prompt, gates.GREEDY, 12).tokens
+    replayed = method.replay(KnownOutput(target, prompt, greedy, gates.GREEDY, 12))
+    decoded = method.decode(prompt, gates.GREEDY, 12).steps
+    assert [step.accepted for step in replayed.steps] == [step.accepted for step in decoded]
 
 
 def test_ends_of_output(draft_model):

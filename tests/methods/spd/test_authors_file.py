@@ -5,6 +5,7 @@ import os
 import authors_format
 import pytest
 import torch
+from conftest import tiny_shape
 from torch import nn
 
 from methods.drafting.decoder_layer import RMSNorm
@@ -13,23 +14,8 @@ from methods.drafting.source import resolve
 from methods.drafting.tensors import file_sha256
 from methods.errors import UsageError
 from methods.spd import checkpoint
-from methods.target.shape import TargetShape
 
-SHAPE = TargetShape(
-    name="tiny-qwen3.5",
-    sha256="aaaa",
-    tokenizer_sha256="bbbb",
-    num_layers=8,
-    hidden=16,
-    intermediate=24,
-    heads=2,
-    kv_heads=1,
-    head_dim=8,
-    vocab=20,
-    eps=1e-6,
-    rotary_dim=2,
-    model_type="qwen3_5_text",
-)
+SHAPE = tiny_shape(rotary_dim=2, model_type="qwen3_5_text")
 NORM, ROTARY = RMSNorm(16, 1e-6, zero_centred=True), rotary_from_theta(1e7, 2)
 IDS = [0, 3, 4, 11, 19]
 
@@ -93,8 +79,8 @@ def test_full_vocabulary_and_stage_layers_as_text(tmp_path):
         ({"version": 0}, "version 0 .unknown"),
         ({"version": None}, "version None"),
         ({"trained_with_use_deepest": False}, "trained_with_use_deepest is False"),
-        ({"hidden_size": 32}, "hidden size 32, but tiny-qwen3.5 has 16"),
-        ({"vocab_size": 99}, "vocabulary 99, but tiny-qwen3.5 has 20"),
+        ({"hidden_size": 32}, "hidden size 32, but tiny has 16"),
+        ({"vocab_size": 99}, "vocabulary 99, but tiny has 20"),
         ({"draft_token_ids": [0, 4, 3, 11, 19]}, "not sorted"),
         ({"draft_token_ids": [0, 3, 4]}, "draft_vocab_size 5 does not match 3"),
         ({"aggr_feature_bound": [0, 2, 5, 8]}, "at most 7 for 8 layers"),

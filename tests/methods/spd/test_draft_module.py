@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from conftest import tiny_shape
 from torch import Tensor
 
 from methods.drafting.decoder_layer import RMSNorm
@@ -14,22 +15,9 @@ from methods.spd.aggregation import choose_anchors
 from methods.spd.checkpoint import untrained
 from methods.spd.draft_module import DraftModule, DraftModuleConfig
 from methods.target.partition import split_layers
-from methods.target.shape import TargetShape
 
-SHAPE = TargetShape(
-    name="tiny",
-    sha256="a",
-    tokenizer_sha256="b",
-    num_layers=10,
-    hidden=24,
-    intermediate=32,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    vocab=50,
-    eps=1e-6,
-    rotary_dim=4,
-    model_type="qwen3",
+SHAPE = tiny_shape(
+    num_layers=10, hidden=24, intermediate=32, heads=4, kv_heads=2, vocab=50, rotary_dim=4, model_type="qwen3"
 )
 FINAL_NORM = RMSNorm(24, 1e-6)
 IDS = [2, 3, 11, 17, 30, 49]

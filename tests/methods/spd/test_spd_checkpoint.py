@@ -189,6 +189,13 @@ def test_another_run_is_refused_by_name_with_both_values(saved, asked, message):
         checkpoint.load(saved[0], SHAPE, NORM, ROTARY, **asked)
 
 
+def test_a_drafter_of_the_other_schedule_is_refused(tmp_path):
+    checkpoint.save(tmp_path, make(), SHAPE, {"schedule": "post-step"})
+    checkpoint.load(tmp_path, SHAPE, NORM, ROTARY, schedule="post-step")
+    with pytest.raises(UsageError, match="schedule = post-step, but schedule = pre-step is asked"):
+        checkpoint.load(tmp_path, SHAPE, NORM, ROTARY, schedule="pre-step")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

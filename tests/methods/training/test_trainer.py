@@ -11,6 +11,7 @@ import torch.multiprocessing as mp
 from conftest import random_ids, tiny
 
 from methods.drafting.vocabulary import DraftVocabulary
+from methods.eagle3 import training as eagle3
 from methods.errors import UsageError
 from methods.ppsd import training as ppsd
 from methods.spd import training as spd
@@ -105,6 +106,18 @@ def test_loss_is_the_forward_kl_up_to_the_teachers_entropy() -> None:
     probs = seen.teacher.probs[seen.teacher.valid]
     entropy = -torch.special.xlogy(probs, probs).sum(-1).mean()
     assert float(head_loss(task, seen, None).loss.detach() - entropy) == pytest.approx(rates["kl"], abs=1e-5)
+
+
+@pytest.mark.parametrize("answer", range(2, 9))
+def test_answers_shorter_than_the_steps_of_a_head(answer: int) -> None:
+    """EAGLE-3 looks 7 tokens ahead; a short answer alone in a micro-batch has fewer."""
+    target = tiny("llama")
+    task = eagle3.Eagle3Task("eagle3", eagle3.initial_head(target, VOCABULARY, None, 0))
+    mask = torch.arange(5 + answer) >= 5
+    seen = observe(target, [Example(torch.tensor(random_ids(len(mask))), mask)], task.taps, VOCABULARY)
+    assert torch.isfinite(head_loss(task, seen, None).loss)
+    found = acceptance(task, seen)
+    assert [rates.positions for rates in found] == [max(0, answer - 1 - i) for i in range(len(found))]
 
 
 def test_micro_batches_do_not_change_the_step() -> None:
