@@ -23,7 +23,7 @@ from harness.records import Record, read_baseline, read_records
 from harness.summary import worst
 from methods.errors import UsageError
 
-MUST_AGREE = ("target", "turns", "dtype", "template", "top_k", "top_p", "max_new_tokens")
+MUST_AGREE = ("target", "turns", "dtype", "template", "top_k", "top_p", "max_new_tokens", "stop_ids")
 """Fields of a run's configuration without whose agreement a comparison means nothing."""
 
 Unit = tuple[str, str, int, float, int]
@@ -60,7 +60,7 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
         raise UsageError(f"at least two runs are needed to compare, got {len(runs)}")
     for run in runs[1:]:
         _check(runs[0], run)
-    check_same_time({run.name: run.config for run in runs})
+    check_same_time((run.name, run.config) for run in runs)
     for run in runs:
         widths = sorted({record.width for record in run.records})
         if len(widths) > 1:
@@ -68,6 +68,8 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
     common = set.intersection(*({_unit(r) for r in metrics.completed(run.records)} for run in runs))
     if not common:
         raise UsageError("the runs have no completed prompt in common")
+    for run in runs[1:]:
+        _check_prompts(runs[0], run, common)
     lines = []
     for temperature in sorted({unit[3] for unit in common}):
         units = {unit for unit in common if unit[3] == temperature}
@@ -81,6 +83,17 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 line["same_output"] = _same(first, mine)
             lines.append({"run": run.name, "mode": run.mode, "temperature": temperature, **line})
     return lines
+
+
+def _check_prompts(first: Run, run: Run, common: set[Unit]) -> None:
+    """Later turns quote answers, which may differ; a first turn is the same or another prompt."""
+    known = {_unit(record): record.prompt_ids for record in first.records}
+    for record in run.records:
+        unit = _unit(record)
+        if unit in common and record.turn == 1 and record.prompt_ids != known[unit]:
+            raise UsageError(
+                f"{record.benchmark} {record.prompt_id} is another prompt in {run.name} than in {first.name}"
+            )
 
 
 def ratio(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,13 @@ def time_of(config: Mapping[str, Any]) -> str:
     return f"{kind} with {config['processes']} processes at a time" if "processes" in config else kind
 
 
-def check_same_time(configs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ``UsageError`` if runs whose times must not meet in one column do; replays have none."""
-    kinds = {name: time_of(config) for name, config in configs.items()}
-    timed = {name: kind for name, kind in kinds.items() if kind != "replayed"}
-    if len(set(timed.values())) > 1:
-        what = ", ".join(f"{name} is {kind}" for name, kind in timed.items())
+def check_same_time(configs: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Raise ``UsageError`` if runs whose times must not meet in one column do; replays have none.
+    ``configs`` are (name, configuration); two runs can have one name."""
+    kinds = [(name, time_of(config)) for name, config in configs]
+    timed = [(name, kind) for name, kind in kinds if kind != "replayed"]
+    if len({kind for _, kind in timed}) > 1:
+        what = ", ".join(f"{name} is {kind}" for name, kind in timed)
         raise UsageError(f"these runs' times cannot be shown side by side: {what}")
 
 

@@ -19,6 +19,7 @@ from tabulate import tabulate
 
 from harness.emulation import emulate
 from harness.entry import Parser, exit_code, milliseconds, path, positive, seed
+from harness.manifest import read_manifest
 from harness.profiles import Profile, load_profile, profile_names
 from harness.projection import Devices, project, recorded_verdicts
 from harness.records import read_records
@@ -98,6 +99,7 @@ def devices_of(profile: Profile, n: int, args: argparse.Namespace) -> Devices:
         draft_s=_seconds(args.draft_ms, times.draft_s),
         verify_s=_seconds(args.verify_ms, profile.verify_s),
         hop_s=_seconds(args.hop_ms, profile.hop_s),
+        series=args.records is not None and _in_series(args.records),
         beside_first=not Layout.named(args.layout, n).own_drafter,
     )
 
@@ -159,6 +161,13 @@ def _verdicts(args: argparse.Namespace) -> list[bool]:
         raise UsageError(f"--acceptance must be in [0, 1], got {args.acceptance:g}")
     chance = random.Random(args.seed)
     return [chance.random() < args.acceptance for _ in range(_ASSUMED_VERDICTS)]
+
+
+def _in_series(directory: Path) -> bool:
+    """Whether the drafter of the recorded run worked after stage 1 instead of beside the stages."""
+    config = read_manifest(directory)["config"]
+    options = next(iter(config["widths"].values()))["options"]
+    return config["method"] == "ppsd" or options.get("schedule") == "post-step"
 
 
 def _seconds(milliseconds: float | None, default: float) -> float:

@@ -70,9 +70,16 @@ def verdicts(steps: StepArrays) -> list[bool]:
 
 
 def recorded_verdicts(records: Iterable[Record]) -> list[bool]:
-    """Those of all records in order. Raises ``UsageError`` if there is none, or a tree among them."""
+    """Those of all records in order. Raises ``UsageError`` if there is none, for a tree, for a method
+    that is no pipeline and for several temperatures."""
     found: list[bool] = []
+    temperatures = set()
     for record in records:
+        temperatures.add(record.temperature)
+        if record.stages == 1 and any(record.steps.drafted):
+            raise UsageError(f"a projection reads runs of a pipeline; these records are of {record.method!r}")
+        if len(temperatures) > 1:
+            raise UsageError("a projection reads runs at one temperature; these records have several")
         if record.width != 1:
             raise UsageError("a projection reads runs of width 1: a trace does not say what a tree held")
         found += verdicts(record.steps)

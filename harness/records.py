@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -154,6 +154,27 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
+_LARGEST = 1e100
+"""Beyond it sums of squares leave floats: nothing that was counted or timed gets there."""
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < _LARGEST
+
+
+def _id(value: Any) -> bool:
+    return type(value) is int
+
+
+_ELEMENTS: Mapping[str, Callable[[Any], bool]] = {
+    "prompt_ids": _id,
+    "output_ids": _id,
+    "phases": _number,
+    "expected": _number,
+    "acceptance": lambda value: value is None or _number(value),
+}
+
+
 def to_line(record: Record) -> bytes:
     """One line of JSON, newline included. Half a surrogate pair, which UTF-8 cannot hold, is escaped."""
     text = json.dumps(dataclasses.asdict(record), allow_nan=False, ensure_ascii=False)
@@ -186,8 +207,21 @@ def _check_fields(data: Mapping[str, Any]) -> None:
     for name, kind in _TYPES.items():
         if name in data and (not isinstance(data[name], kind) or isinstance(data[name], bool)):
             raise UsageError(f"field {name} has the wrong type: {type(data[name]).__name__}")
+    for name, good in _ELEMENTS.items():
+        if not all(map(good, _elements(data.get(name)))):
+            raise UsageError(f"field {name} holds a value of the wrong type")
+    if any(data[name] is not None and not 0 <= data[name] < _LARGEST for name in ("prefill_s", "decode_s")):
+        raise UsageError("fields prefill_s and decode_s are seconds >= 0, or null")
+    if not all(0 <= data.get(name, 0) < _LARGEST for name in ("num_layers", "stages")):
+        raise UsageError("fields num_layers and stages are counts")
+    if data.get("mode", "decode") not in get_args(Mode):
+        raise UsageError(f"field mode is {data['mode']!r}; allowed: {', '.join(get_args(Mode))}")
     if data["lossless"] not in get_args(Lossless):
         raise UsageError(f"field lossless is {data['lossless']!r}; allowed: {', '.join(get_args(Lossless))}")
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value or ()
 
 
 def _steps(data: Mapping[str, Any]) -> StepArrays:
@@ -197,7 +231,7 @@ def _steps(data: Mapping[str, Any]) -> StepArrays:
 
 
 def _numbers(column: Any) -> bool:
-    return isinstance(column, list) and all(type(value) in (int, float) for value in column)
+    return isinstance(column, list) and all(map(_number, column))
 
 
 def _refuse(name: str) -> NoReturn:

@@ -35,10 +35,12 @@ def execute(argv: Sequence[str]) -> int:
     """As ``main``, with exceptions passed through."""
     request = parse(argv)
     process_per_stage = request.emulate is not None or request.options.get("runtime") == "distributed"
-    if process_per_stage and os.environ.get("RANK", "0") != "0":
+    if process_per_stage and "RANK" in os.environ:
+        from methods.pipeline.distributed import rendezvous
         from methods.pipeline.distributed.ranks import serve_as_rank
 
-        serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
+        if rendezvous.under_torchrun() and rendezvous.environment_rank()[0] != 0:
+            serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
     shard = ALONE if process_per_stage else join()
     with shard.first():
         plan = make_plan(request, shard)

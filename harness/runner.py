@@ -150,10 +150,10 @@ class _Loop:
                 bar.update()
 
     def _open(self, unit: Unit) -> list[Arm]:
-        """The arms that still owe a record, or a comparison that can be made by now."""
-        if self.reference is not None and not _succeeded(self.reference.stored(unit)):
-            return self.everyone
-        return [arm for arm in self.everyone if not self._settled(arm, arm.stored(unit))]
+        """All arms if one still owes a record, or a comparison that can be made by now: seconds are
+        compared with seconds of the same start only."""
+        settled = all(self._settled(arm, arm.stored(unit)) for arm in self.everyone)
+        return [] if settled else self.everyone
 
     def _settled(self, arm: Arm, record: Record | None) -> bool:
         if arm is self.reference or self.reference is None:

@@ -76,8 +76,12 @@ ALONE = Shard()
 
 def join() -> Shard:
     """This process's share under torchrun, on the GPU of its local rank; else ``ALONE``."""
-    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ
-    return ALONE if alone else _joined()
+    from methods.pipeline.distributed import rendezvous  # needs torch
+
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        return ALONE
+    shared = rendezvous.under_torchrun() and rendezvous.environment_number("WORLD_SIZE") != 1
+    return _joined() if shared else ALONE
 
 
 @cache

@@ -12,6 +12,7 @@ from harness.metrics import Estimate
 from harness.records import Lossless, Record
 
 OVERALL = "overall"
+TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
 WORST_FIRST: tuple[Lossless, ...] = ("mismatch", "unchecked", "tie", "sampled", "replayed", "exact")
 RATIOS = ("tok_per_s", "L_acc", "S0", "S", "wallclock_speedup", "step_acceptance", "accuracy")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.cli import DEFAULT_PRESET
 from harness.entry import Parser, exit_code, path
 from harness.journal import write_whole
+from harness.presets import load_preset
 from harness.sharding import ALONE, Shard, join
 from methods import registry
 from paper_tables import devices, plan, runs, table
@@ -46,8 +47,11 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
     """The rendered table, also written to ``<results>/<preset>/table<N>[-<size>].<md|csv|tex>``; None
     in all processes of a launcher but the first.
 
-    Raises ``UsageError`` before anything runs if table, size, format or preset do not exist.
+    Raises ``UsageError`` before anything runs if table, size, format, preset or a method do not exist.
     """
+    load_preset(options.preset)
+    for name in options.method or ():
+        registry.get(name)
     spec = plan.spec(number)
     size = plan.size(options.size, spec)
     format_name = check_format(options.format)

@@ -104,6 +104,9 @@ def _with_devices(sheet: Sheet, row: Row, temperature: float, cells: list[Measur
 
 def _origin(header: Mapping[str, Any]) -> Origin:
     """What the header of stored records says of how they were measured."""
+    lacking = [name for name in ("argv", "machine", "target", "torch") if name not in header]
+    if lacking:
+        raise UsageError(f"stored records of {header.get('label')!r} do not say their {', '.join(lacking)}")
     request, machine = parse(header["argv"]), header["machine"]
     cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
     gpus = [f"{machine['gpus'].count(name)} x {name}" for name in dict.fromkeys(machine["gpus"])]
@@ -137,7 +140,7 @@ def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
     if found is None or found.reason is not None:
         return False
     same_drafter = found.header.get("drafter") == drafter(sheet.preset, row)
-    return same_drafter and found.header["argv"] == sheet.arguments(row, temperature)
+    return same_drafter and found.header.get("argv") == sheet.arguments(row, temperature)
 
 
 def drafter(preset: str, row: Row) -> dict[str, str | None] | None:
@@ -199,7 +202,10 @@ def _store(sheet: Sheet, row: Row, temperature: float, mode: Mode, plan: Plan, o
 
 
 def _refuse(sheet: Sheet, row: Row, temperature: float, reason: str) -> None:
-    if sheet.shard.rank == 0:
+    found = sheet.find(row, temperature)
+    if found is not None and found.reason is None:
+        print(f"{row.label}: {reason}; its stored records are kept", file=sys.stderr)
+    elif sheet.shard.rank == 0:
         path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, sheet.spec.mode)
         stored.write(path, {"method": row.method, "reason": " ".join(reason.split())})
 

@@ -9,13 +9,12 @@ import pandas as pd
 
 from harness.cli import BENCHMARKS
 from harness.profiles import load_profile
-from harness.summary import OVERALL
+from harness.summary import OVERALL, TITLES
 from paper_tables import published
 from paper_tables.measured import EMULATED, ON_RANKS, PROJECTED, Interval, Measured, Origin
 from paper_tables.plan import Row, Spec
 from paper_tables.render import Section, Table
 
-TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
 NO_RECORD = "no record"
 UNCHECKED = "the records have no losslessness status"
 NO_TOKENS = "the records have no token after the prefill's"

@@ -10,7 +10,8 @@ from harness import metrics
 from harness.plan import AR
 from harness.records import Record
 from harness.report import trace
-from harness.report.arms import TITLES, Arm
+from harness.report.arms import Arm
+from harness.summary import TITLES
 
 
 def answers(arms: Sequence[Arm], tokenizer: object, texts: int) -> str:

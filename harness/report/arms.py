@@ -11,9 +11,6 @@ from typing import Any
 from harness.manifest import check_same_time, read_manifest
 from harness.plan import AR
 from harness.records import Record, read_baseline, read_records
-from harness.summary import OVERALL
-
-TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def read_arms(directories: Sequence[Path]) -> tuple[list[Arm], list[dict[str, An
             mine = [record for record in records if record.width == width]
             name = _label(manifest, width if len(widths) > 1 or width > 1 else None)
             arms.append(Arm(name, directory.name, mode, mine, baseline))
-    check_same_time({manifest["directory"]: manifest["config"] for manifest in manifests})
+    check_same_time((manifest["directory"], manifest["config"]) for manifest in manifests)
     names = Counter(arm.name for arm in arms)
     return [
         arm

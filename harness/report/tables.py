@@ -9,8 +9,8 @@ from typing import Any
 
 from harness import metrics
 from harness.plan import AR
-from harness.report.arms import TITLES, Arm
-from harness.summary import OVERALL, rows
+from harness.report.arms import Arm
+from harness.summary import OVERALL, TITLES, rows
 
 FIGURES = {
     "S0": "S0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -79,6 +80,15 @@ def test_another_target_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fake_world.FakeTarget, "fingerprint", lambda self: {"name": "other"})
     other = Run.read(run(tmp_path / "b", "--method autoregressive --benchmark gsm8k --prompts 2"))
     with pytest.raises(UsageError, match="target is"):
+        compare.compare([base, other])
+
+
+def test_other_prompts_under_the_same_names_are_refused(tmp_path: Path) -> None:
+    base = Run.read(run(tmp_path / "a", "--method autoregressive --benchmark gsm8k --prompts 2"))
+    other = dataclasses.replace(
+        base, name="b", records=[dataclasses.replace(r, prompt_ids=[*r.prompt_ids, 1]) for r in base.records]
+    )
+    with pytest.raises(UsageError, match="is another prompt in b than in a"):
         compare.compare([base, other])
 
 

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from test_metrics import record
 
 from harness.profiles import load_profile, parse_profile, profile_names
 from harness.projection import Devices, project, recorded_verdicts, verdicts
@@ -80,6 +81,20 @@ def test_verdicts_of_a_trace():
     assert verdicts(steps) == [True, False, True]
     with pytest.raises(UsageError, match="no verification"):
         recorded_verdicts([])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([{"stages": 1, "method": "eagle3"}], "runs of a pipeline; these records are of 'eagle3'"),
+        ([{"width": 4}], "runs of width 1"),
+        ([{}, {"temperature": 1.0}], "runs at one temperature"),
+    ],
+)
+def test_records_that_no_pipeline_of_chains_made(changes, message):
+    records = [record("p", [0, 1], accepted=[0, 1], **{"stages": 3, **change}) for change in changes]
+    with pytest.raises(UsageError, match=message):
+        recorded_verdicts(records)
 
 
 def test_impossible_projections_are_refused():

@@ -78,6 +78,13 @@ def test_steps_of_unequal_length_are_refused() -> None:
         (lambda d: d.update(text=5), "field text has the wrong type: int"),
         (lambda d: d.update(expected={}), "expected must be an object of accepted"),
         (lambda d: d.update(decode_s=float("nan")), "NaN is no number of JSON"),
+        (lambda d: d.update(decode_s=-1.0), "prefill_s and decode_s are seconds >= 0"),
+        (lambda d: d.update(output_ids=[1, None]), "field output_ids holds a value of the wrong type"),
+        (lambda d: d.update(acceptance=["a"]), "field acceptance holds a value of the wrong type"),
+        (lambda d: d.update(phases={"draft": "b"}), "field phases holds a value of the wrong type"),
+        (lambda d: d.update(num_layers=10**400), "num_layers and stages are counts"),
+        (lambda d: d.update(mode="guess"), "field mode is 'guess'; allowed: decode, replay"),
+        (lambda d: d["steps"].update(emitted=[10**400]), "steps must be an object of the arrays of numbers"),
     ],
 )
 def test_malformed_record_is_named_by_file_and_line(tmp_path: Path, change, message: str) -> None:

@@ -87,6 +87,18 @@ def test_if_the_first_fails_nobody_waits() -> None:
 
 
 def test_without_a_launcher_a_process_is_alone(monkeypatch) -> None:
+    for name, value in (("RANK", "x"), ("WORLD_SIZE", "abc"), ("MASTER_PORT", "-1")):
+        with monkeypatch.context() as patch:
+            for known, usual in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "29500")):
+                patch.setenv(known, usual)
+            patch.setenv(name, value)
+            with pytest.raises(UsageError, match=f"{name} is '{value}'"):
+                join()
+    with monkeypatch.context() as patch:  # what a shell has left over is no launcher
+        patch.setenv("RANK", "1")
+        patch.setenv("WORLD_SIZE", "2")
+        patch.delenv("MASTER_ADDR", raising=False)
+        assert join() is ALONE
     monkeypatch.delenv("RANK", raising=False)
     assert join() is ALONE
     monkeypatch.setenv("RANK", "0")

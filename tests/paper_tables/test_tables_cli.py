@@ -21,6 +21,24 @@ from paper_tables.plan import SIZES, SPECS, TABLE1, Row, Size
 from paper_tables.runs import Sheet
 
 
+@pytest.fixture(autouse=True)
+def tiny_preset(monkeypatch):
+    """Beside the presets that exist."""
+    load = cli.load_preset
+    monkeypatch.setattr(cli, "load_preset", lambda name: None if name == "tiny" else load(name))
+
+
+@pytest.mark.parametrize("preset", ["nosuch", "../outside", ""])
+@pytest.mark.parametrize("stored_only", [[], ["--stored-only"]])
+def test_a_preset_that_does_not_exist_leaves_no_file(preset, stored_only, tmp_path, capsys):
+    folder = tmp_path / "results"
+    assert cli.main(["1", "--preset", preset, "--results", str(folder), *stored_only]) == 2
+    assert f"error: unknown preset {preset!r}; known:" in capsys.readouterr().err
+    assert cli.main(["1", "--method", "../../evil", "--results", str(folder), *stored_only]) == 2
+    assert "error: unknown method '../../evil'; known:" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -239,6 +257,30 @@ def test_what_is_stored_is_not_run_again_but_refusals_are_retried(sheet, world, 
     assert runs.measured(sheet, [SPD])[1] == {}
 
 
+def test_a_row_that_cannot_be_run_now_keeps_what_was_measured(sheet, world, monkeypatch, capsys):
+    runs.fill(sheet, [NGRAM])
+    before = runs.measured(sheet, [NGRAM])
+
+    def refuse(request, shard):
+        raise UsageError("no checkpoint for tiny")
+
+    monkeypatch.setattr(runs, "make_plan", refuse)
+    monkeypatch.setattr(runs, "drafter", lambda preset, row: None)
+    runs.fill(dataclasses.replace(sheet, size=Size(prompts={0.0: 2}, max_new_tokens=16)), [NGRAM])
+    assert runs.measured(sheet, [NGRAM]) == before
+    assert "no checkpoint for tiny; its stored records are kept" in capsys.readouterr().err
+
+
+def test_records_that_do_not_say_their_machine_are_refused(sheet, world):
+    runs.fill(sheet, [NGRAM])
+    path = stored.file_of(sheet.folder, NGRAM, sheet.size_name, 0.0, "replay")
+    header, *lines = path.read_text().splitlines()
+    kept = {name: value for name, value in json.loads(header).items() if name != "machine"}
+    path.write_text("\n".join([json.dumps(kept), *lines]) + "\n")
+    with pytest.raises(UsageError, match="do not say their machine"):
+        runs.measured(sheet, [NGRAM])
+
+
 def test_other_arguments_are_another_record(sheet, world):
     runs.fill(sheet, [NGRAM])
     longer = dataclasses.replace(sheet, size=Size(prompts={0.0: 2}, max_new_tokens=16))
@@ -331,6 +373,7 @@ def test_random_drafters_are_marked_and_kept_apart(tmp_path, monkeypatch, capsys
 
 def test_a_method_can_be_added_to_every_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runs, "fill", lambda *_: None)
+    monkeypatch.setitem(registry._methods, "mine", registry.get("ngram"))
     for number in SPECS:
         assert cli.main([number, "--preset", "tiny", "--method", "mine", "--results", str(tmp_path)]) == 0
         assert "| mine " in capsys.readouterr().out

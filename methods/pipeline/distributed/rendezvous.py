@@ -32,8 +32,19 @@ class Address:
 
 
 def under_torchrun() -> bool:
-    """Whether a launcher such as torchrun has made this process one rank of a world."""
-    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    """Whether a launcher such as torchrun has made this process one rank of a world.
+
+    Raises ``UsageError`` for a launcher's variable that is no number."""
+    numbers = [environment_number(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
+    return None not in numbers and "MASTER_ADDR" in os.environ
+
+
+def environment_number(name: str) -> int | None:
+    """The number in a launcher's variable, None if it is not set; ``UsageError`` if it is no number."""
+    text = os.environ.get(name)
+    if text is not None and not text.isdecimal():
+        raise UsageError(f"{name} is {text!r}; launchers such as torchrun set it to a number, else unset it")
+    return None if text is None else int(text)
 
 
 def environment_rank() -> tuple[int, int]:
