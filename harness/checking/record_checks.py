@@ -126,7 +126,8 @@ def resume() -> Measured:
                     kept = (copy / f"{BASELINE}.jsonl").read_bytes().count(b"\n")
                     _cut(copy / f"{RECORDS}.jsonl", sum(map(len, others[:kept])))
                 code, errors = _run(arguments, copy)
-                found = [_content(read_file(copy / f"{name}.jsonl")) for name in (RECORDS, BASELINE)]
+                # AR decodes the cut prompt again beside the method; its earlier line is superseded.
+                found = [_content(read_file(copy / f"{RECORDS}.jsonl")), _content(read_baseline(copy))]
                 cuts += 1
                 if code != 0 or found != expected:
                     fault = f"{stem} cut at byte {size}: exit code {code} {errors}".strip()

@@ -1,6 +1,7 @@
 """C1, C6, C11, C12, C14: a draft-then-verify method gives AR's tokens, whatever it drafts."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from conftest import random_ids, tiny
@@ -109,8 +110,9 @@ def test_a_tree_of_width_one_is_the_chain(name, monkeypatch):
     for sampling in (GREEDY, SamplingParams(temperature=1.0, seed=2)):
         chain = fitted(name, LAYERS, m=5, proposal="point-mass")
         expected = [traced(chain, prompt, 24, sampling) for prompt in PROMPTS[:2]]
-        for tree in ("beam", "dynamic"):
-            method = fitted(name, LAYERS, m=5, proposal="point-mass", tree=tree)
+        for rerank in (False, True):
+            method = fitted(name, LAYERS, m=5, proposal="point-mass")
+            method.shape = replace(method.shape, rerank=rerank)
             drafter = type(method.session(sampling, None))
             with monkeypatch.context() as patch:
                 patch.setattr(drafter, "_chain", lambda self, levels: self._tree(levels))
