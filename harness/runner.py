@@ -149,11 +149,9 @@ class _Loop:
                     bar.set_postfix_str(f"{tokens / seconds:.1f} tok/s", refresh=False)
                 bar.update()
 
-    def _open(self, unit: Unit) -> list[Arm]:
-        """All arms if one still owes a record, or a comparison that can be made by now: seconds are
-        compared with seconds of the same start only."""
-        settled = all(self._settled(arm, arm.stored(unit)) for arm in self.everyone)
-        return [] if settled else self.everyone
+    def _open(self, unit: Unit) -> bool:
+        """Whether an arm still owes a record, or a comparison that can be made by now."""
+        return not all(self._settled(arm, arm.stored(unit)) for arm in self.everyone)
 
     def _settled(self, arm: Arm, record: Record | None) -> bool:
         if arm is self.reference or self.reference is None:
@@ -161,17 +159,18 @@ class _Loop:
         return record is not None and _succeeded(record) and record.lossless != "unchecked"
 
     def _do(self, unit: Unit) -> list[Record]:
-        """Decode ``unit`` with the arms that owe it and store the results; returns the method's own.
+        """Decode ``unit`` with all arms and store the results; returns the method's own.
 
-        AR is stored first, so a method's record on the disk has its reference there too. All arms
-        continue AR's dialogue if there is one: the prompts stay the same and the times comparable.
+        All, because seconds are compared with seconds of the same start only, also where one arm alone
+        owes a record. AR is stored first, so a method's record on the disk has its reference there too.
+        All arms continue AR's dialogue if there is one: the prompts stay the same and the times
+        comparable.
         """
-        todo = self._open(unit)
         decoded: dict[int, Record] = {}
-        for arm in reversed(todo) if unit.reversed else todo:
+        for arm in reversed(self.everyone) if unit.reversed else self.everyone:
             decoded[id(arm)] = arm.decode(unit, (self.reference or arm).answers(unit))
         results = []
-        for arm in todo:
+        for arm in self.everyone:
             record = decoded[id(arm)]
             record = replace(record, lossless=arm.lossless(record, self._compare_with(arm, unit, record)))
             if record.error is not None:

@@ -76,10 +76,10 @@ ALONE = Shard()
 
 def join() -> Shard:
     """This process's share under torchrun, on the GPU of its local rank; else ``ALONE``."""
-    from methods.pipeline.distributed import rendezvous  # needs torch
-
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         return ALONE
+    from methods.pipeline.distributed import rendezvous  # needs torch
+
     shared = rendezvous.under_torchrun() and rendezvous.environment_number("WORLD_SIZE") != 1
     return _joined() if shared else ALONE
 

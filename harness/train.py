@@ -31,6 +31,7 @@ from harness.training.heads import build_task
 from harness.training.publish import PublishRequest, publish
 from harness.training.recipes import Recipe, load_recipe
 from harness.training.session import TrainingSession, configuration
+from methods.pipeline.distributed.rendezvous import environment_number
 from methods.target.loading import DTYPES, load_target
 from methods.target.target import Target
 from methods.training.batches import Batches
@@ -145,7 +146,7 @@ def _device() -> str:
 @contextlib.contextmanager
 def _ranks() -> Iterator[None]:
     """The process group of a torchrun start; nothing otherwise."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if environment_number("WORLD_SIZE") in (None, 1):
         yield
         return
     if torch.cuda.is_available():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from harness.cli import METHOD_FLAGS
+from harness.paper_rows import PAPER_ROWS
 from harness.plan import AR
 from harness.records import Mode
 from methods.errors import UsageError
@@ -103,19 +104,19 @@ class Spec:
 
 _AR = Row.of("AR", AR)
 _NGRAM = Row.of("n-gram", "ngram")
-_SPD_SHAPES = ((4, 4), (8, 4), (8, 3), (8, 2), (16, 2))
+_LABELS = {"eagle3": "EAGLE-3 m={m}", "ppsd": "PPSD n={n}", "spd": "SPD n={n} Ls={draft_layers}"}
+
+
+def _labelled(method: str, own: Mapping[str, int], mark: str = "", **options: Option) -> Row:
+    return Row.of(_LABELS[method].format_map(own) + mark, method, **own, **options)
 
 
 def _spd(n: int, draft_layers: int, mark: str = "", **options: Option) -> Row:
-    return Row.of(f"SPD n={n} Ls={draft_layers}{mark}", "spd", n=n, draft_layers=draft_layers, **options)
+    return _labelled("spd", {"n": n, "draft_layers": draft_layers}, mark, **options)
 
 
 def _paper_rows(mark: str = "", **options: Option) -> tuple[Row, ...]:
-    return (
-        *(Row.of(f"EAGLE-3 m={m}{mark}", "eagle3", m=m, **options) for m in (3, 7, 15)),
-        *(Row.of(f"PPSD n={n}{mark}", "ppsd", n=n, **options) for n in (4, 8, 16)),
-        *(_spd(n, draft_layers, mark, **options) for n, draft_layers in _SPD_SHAPES),
-    )
+    return tuple(_labelled(method, own, mark, **options) for method, own in PAPER_ROWS)
 
 
 TABLE1 = (_AR, *_paper_rows(), _NGRAM)

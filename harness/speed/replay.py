@@ -6,11 +6,11 @@ the known output, as the tables' rows do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from harness.drafters import preset_checkpoint
 from harness.first_turns import first_turns
+from harness.paper_rows import PAPER_ROWS
 from harness.presets import Preset, load_preset
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.timing import interleaved, seconds
@@ -20,12 +20,6 @@ from methods.interface import DecodingMethod, SamplingParams
 from methods.replay import KnownOutput
 from methods.target import Target, load_target
 
-ROWS: Sequence[tuple[str, Mapping[str, Any]]] = (
-    *(("eagle3", {"m": m}) for m in (3, 7, 15)),
-    *(("ppsd", {"n": n}) for n in (4, 8, 16)),
-    *(("spd", {"n": n, "draft_layers": layers}) for n, layers in ((4, 4), (8, 4), (8, 3), (8, 2), (16, 2))),
-    ("ngram", {}),
-)
 FASTER = 20.0
 """Seconds of the decode loops of all rows / of their replays, at least."""
 
@@ -43,9 +37,9 @@ def measure(settings: Settings) -> Iterator[Result]:
 
 
 def rows(target: Target, preset: Preset) -> list[DecodingMethod]:
-    """The methods of ``ROWS`` that have a trained drafter."""
+    """The paper's rows that have a trained drafter, and the n-gram drafter, which needs none."""
     found = []
-    for name, options in ROWS:
+    for name, options in (*PAPER_ROWS, ("ngram", {})):
         try:
             checkpoint = preset_checkpoint(preset, name, {key: str(value) for key, value in options.items()})
         except UsageError:  # none is shipped

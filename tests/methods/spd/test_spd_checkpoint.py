@@ -1,9 +1,11 @@
 """C21 for our own files: strict tensors, the right target, the run's own n."""
 
+import dataclasses
 import json
 
 import pytest
 import torch
+from conftest import tiny_shape
 from safetensors.torch import load_file, save_file
 
 from methods.drafting.decoder_layer import RMSNorm
@@ -13,24 +15,8 @@ from methods.drafting.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.spd import checkpoint
 from methods.spd.aggregation import choose_anchors
-from methods.target.shape import TargetShape
 
-SIZES = {
-    "name": "tiny",
-    "sha256": "aaaa",
-    "tokenizer_sha256": "bbbb",
-    "num_layers": 6,
-    "hidden": 16,
-    "intermediate": 24,
-    "heads": 2,
-    "kv_heads": 1,
-    "head_dim": 8,
-    "vocab": 20,
-    "eps": 1e-6,
-    "rotary_dim": 8,
-    "model_type": "llama",
-}
-SHAPE = TargetShape(**SIZES)
+SHAPE = tiny_shape(num_layers=6)
 ARCHITECTURE = {
     "n": 4,
     "stage_layers": [2, 2, 1, 1],
@@ -173,7 +159,7 @@ def test_every_missing_unexpected_and_misshapen_tensor_is_listed(saved):
 )
 def test_another_target_is_refused_by_name_with_both_values(saved, change, message):
     with pytest.raises(UsageError, match=message):
-        checkpoint.load(saved[0], TargetShape(**SIZES | change), NORM, ROTARY)
+        checkpoint.load(saved[0], dataclasses.replace(SHAPE, **change), NORM, ROTARY)
 
 
 @pytest.mark.parametrize(
