@@ -30,6 +30,18 @@ def test_orthogonalise_moves_singular_values_near_one() -> None:
     assert values.min() > 0.5 and values.max() < 1.5
 
 
+@pytest.mark.parametrize("shape", [(24, 24), (24, 64), (120, 24)])
+def test_orthogonalise_is_newton_schulz_for_singular_values_over_six_decades(shape: tuple[int, int]) -> None:
+    draws = torch.Generator().manual_seed(0)
+    left, _, right = torch.linalg.svd(torch.randn(shape, generator=draws), full_matrices=False)
+    matrix = (left * torch.logspace(0, -6, 24)) @ right
+    x = matrix.double() / matrix.double().norm()
+    for _ in range(5):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+    assert (orthogonalise(matrix) - x).norm() < 1e-3 * x.norm()
+
+
 def test_rate_rises_then_falls_to_zero() -> None:
     assert [CONFIG.factor(p) for p in (0.0, 0.05, 0.1, 0.55, 1.0)] == pytest.approx([0, 0.5, 1, 0.5, 0])
 
