@@ -31,12 +31,15 @@ from harness.training.heads import build_task
 from harness.training.publish import PublishRequest, publish
 from harness.training.recipes import Recipe, load_recipe
 from harness.training.session import TrainingSession, configuration
+from methods.drafting import checkpoint
+from methods.drafting.source import resolve
+from methods.drafting.vocabulary import DraftVocabulary
 from methods.pipeline.distributed.rendezvous import environment_number
 from methods.target.loading import DTYPES, load_target
 from methods.target.target import Target
 from methods.training.batches import Batches
 from methods.training.trainer import Trainer, TrainerConfig
-from methods.training.vocabulary import count_vocabulary
+from methods.training.vocabulary import count_tokens, covered, most_frequent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,9 +85,11 @@ def train(
         limit=request.limit,
         thinking=thinking,
     )
-    vocabulary, covered = count_vocabulary(
-        corpus.train, target.vocab_size, recipe.vocabulary, target.stop_ids
-    )
+    counts = count_tokens(corpus.train, target.vocab_size)
+    if request.vocabulary is None:
+        vocabulary = most_frequent(counts, recipe.vocabulary, target.stop_ids)
+    else:
+        vocabulary = _vocabulary_of(request.vocabulary, target)
     tasks = [build_task(spec, target, vocabulary, recipe.max_length, request.seed) for spec in request.heads]
     trainer = Trainer(
         target,
@@ -97,16 +102,19 @@ def train(
             recipe.micro_tokens,
             request.seed,
             DTYPES[recipe.compute],
+            _workers(target, len(tasks)),
         ),
     )
     about = {
         "recipe": dataclasses.asdict(recipe),
         "seed": request.seed,
         "token_budget": trainer.config.tokens,
-        "draft_vocabulary": {"size": vocabulary.size, "share_of_assistant_tokens": covered},
+        "draft_vocabulary": {
+            "size": vocabulary.size, "share_of_assistant_tokens": covered(counts, vocabulary),
+        },
         "device": str(target.device),
         "processes": ranks,
-    }
+    }  # fmt: skip
     session = TrainingSession(trainer, corpus, request.out, about, recipe.eval_every, rank)
     with exclusive(request.out) if rank == 0 else contextlib.nullcontext():
         if rank == 0:
@@ -114,6 +122,27 @@ def train(
         if dist.is_initialized():
             dist.barrier()
         return session.run()
+
+
+def _vocabulary_of(source: str, target: Target) -> DraftVocabulary:
+    """The draft vocabulary of the drafter at ``source``, made for this target."""
+    directory = resolve(source)
+    config, _, _ = checkpoint.read(directory, checkpoint.method_of(directory))
+    checkpoint.check_target(config, target.shape, source)
+    return DraftVocabulary(config.vocab, config.draft_ids)
+
+
+def _workers(target: Target, heads: int) -> int:
+    """Threads for heads and target pass; torch's own threads are divided among them.
+
+    Ranks must meet in the same order in every collective, and a GPU is one queue: 1.
+    """
+    if target.device.type != "cpu" or dist.is_initialized():
+        return 1
+    cores = torch.get_num_threads()
+    workers = min(cores, heads + 1)
+    torch.set_num_threads(cores // workers)
+    return workers
 
 
 def _recipe(request: TrainRequest) -> Recipe:

@@ -32,7 +32,8 @@ class TargetChoice:
 
 @dataclass(frozen=True, slots=True)
 class TrainRequest:
-    """``tokens`` and ``compute`` None: the recipe's; ``limit`` conversations of each source at most."""
+    """``tokens`` and ``compute`` None: the recipe's; ``limit`` conversations of each source at most;
+    ``vocabulary`` None: the data's most frequent tokens, else that of the drafter it names."""
 
     recipe: str
     heads: tuple[HeadSpec, ...]
@@ -43,6 +44,7 @@ class TrainRequest:
     out: Path
     seed: int
     freeze_head: bool
+    vocabulary: str | None
 
 
 def train_parser() -> argparse.ArgumentParser:
@@ -57,6 +59,11 @@ def train_parser() -> argparse.ArgumentParser:
     p.add_argument("--tokens", metavar="N", type=positive, help="budget in supervised tokens")
     p.add_argument("--compute", choices=("float32", "bfloat16"), help="the recipe's by default")
     p.add_argument("--limit", metavar="K", type=positive, help="conversations read of each source")
+    p.add_argument(
+        "--vocabulary",
+        metavar="SOURCE",
+        help="a drafter whose draft vocabulary to use (default: by count)",
+    )
     p.add_argument("--freeze-head", action="store_true", help="keep the target's head rows untrained")
     p.add_argument(
         "--out", metavar="DIR", type=path, required=True, help="the same directory continues a run"
@@ -113,6 +120,7 @@ def parse(argv: Sequence[str]) -> tuple[TargetChoice, TrainRequest | GenerateReq
         out=args.out,
         seed=args.seed,
         freeze_head=args.freeze_head,
+        vocabulary=args.vocabulary,
     )
     return TargetChoice(args.preset, args.target), request
 

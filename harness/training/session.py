@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from threading import Event, current_thread, main_thread
 from time import perf_counter
@@ -205,7 +206,7 @@ class TrainingSession:
         summary = {
             "tokens": p.tokens,
             "steps": p.step,
-            "tok_per_s": p.tokens / max(1e-9, sum(p.seconds.values())),
+            "tok_per_s": p.tokens / max(1e-9, p.elapsed),
             "seconds": p.seconds,
             "heads": heads,
         }
@@ -261,5 +262,5 @@ def configuration(trainer: Trainer, heads: Sequence[Any], corpus: Corpus, recipe
         "recipe": {**asdict(recipe), "overrides": {k: asdict(v) for k, v in recipe.overrides.items()}},
         "tokens": trainer.config.tokens,
         "seed": trainer.config.seed,
-        "draft_vocabulary": trainer.vocabulary.size,
+        "draft_vocabulary": sha256(trainer.vocabulary.ids.numpy().tobytes()).hexdigest(),
     }

@@ -50,7 +50,9 @@ class Rotary:
         with torch.inference_mode(False), torch.no_grad():
             positions = torch.arange(length, device=self._like.device)[None]
             cos, sin = self._module(self._like, position_ids=positions)
-            self._cos, self._sin = cos[0].contiguous(), sin[0].contiguous()
+            # Readers in other threads go by the length of cos: it comes last.
+            self._sin = sin[0].contiguous()
+            self._cos = cos[0].contiguous()
 
 
 def signed(sin: Tensor) -> Tensor:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +16,7 @@ import torch.distributed as dist
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.target.target import Target
 from methods.training.batches import Batches, micro_batches
-from methods.training.observation import Example, observe
+from methods.training.observation import Example, Observed, observe
 from methods.training.optimizer import HeadOptimizer, OptimizerConfig
 from methods.training.task import Acceptance, HeadTask, acceptance, head_loss
 
@@ -25,20 +27,29 @@ TARGET, DATA = "target", "data"
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
     """``tokens`` is the budget in supervised positions, over all ranks; ``micro_tokens`` bounds the
-    tokens in memory at once. ``compute``: dtype of the heads' passes, weights stay float32."""
+    tokens in memory at once. ``compute``: dtype of the heads' passes, weights stay float32.
+
+    ``workers`` threads share the heads and the next target pass: the same numbers sooner, since one
+    thread each on small products wastes less of a processor than all its cores on every product.
+    """
 
     tokens: int
     micro_tokens: int
     seed: int
     compute: torch.dtype = torch.float32
+    workers: int = 1
 
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run is. Everything random follows from ``step`` and the seed."""
+    """Where a run is. Everything random follows from ``step`` and the seed.
+
+    ``elapsed`` seconds of steps; ``seconds`` of work by share, which workers do side by side.
+    """
 
     step: int = 0
     tokens: int = 0
+    elapsed: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -78,6 +89,8 @@ class Trainer:
             for task, chosen in zip(self.tasks, optimizers, strict=True)
         ]
         self._taps = sorted({tap for task in tasks for tap in task.taps})
+        self._pool = ThreadPoolExecutor(config.workers) if config.workers > 1 else None
+        self._observed: dict[tuple[int, int], Observed] = {}
 
     @property
     def done(self) -> bool:
@@ -85,26 +98,62 @@ class Trainer:
 
     def step(self) -> StepReport:
         """One optimiser step of every head."""
+        start = perf_counter()
         number = self.progress.step
-        with self._timed(DATA):
-            parts = micro_batches(self.batches.step(number), self.config.micro_tokens)
+        parts = self._parts(number)
         sums = {task.label: [0.0, 0.0] for task in self.tasks}
         tokens = 0
-        for index, part in enumerate(parts):
-            with self._timed(TARGET):
-                seen = observe(self.target, part, self._taps, self.vocabulary)
+        self._observe(number, 0)
+        for index in range(len(parts)):
+            seen = self._observed.pop((number, index))
             tokens += len(seen.supervised)
-            for task in self.tasks:
-                with self._timed(task.label), self._computing():
-                    loss = head_loss(task, seen, self._draws(number, index))
-                    if loss.weight:
-                        (loss.loss * loss.weight).backward()
-                    sums[task.label][0] += float(loss.loss.detach()) * loss.weight
-                    sums[task.label][1] += loss.weight
+            following = (number, index + 1) if index + 1 < len(parts) else (number + 1, 0)
+            draws = (number, index)
+            jobs = [partial(self._learn, task, seen, draws, sums[task.label]) for task in self._by_length()]
+            if self._pool is None:
+                self._together(jobs)
+                if following[0] == number:
+                    self._observe(*following)
+            else:
+                self._together([partial(self._observe, *following), *jobs])
         report = self._update(sums, tokens)
         self.progress.step += 1
         self.progress.tokens += report.tokens
+        self.progress.elapsed += perf_counter() - start
         return report
+
+    def _parts(self, number: int) -> list[list[Example]]:
+        with self._timed(DATA):
+            return micro_batches(self.batches.step(number), self.config.micro_tokens)
+
+    def _observe(self, number: int, index: int) -> None:
+        """Have the target pass of micro-batch ``index`` of step ``number``, if it has one."""
+        for part in self._parts(number)[index : index + 1]:
+            if (number, index) not in self._observed:
+                with self._timed(TARGET):
+                    self._observed[number, index] = observe(self.target, part, self._taps, self.vocabulary)
+
+    def _learn(self, task: HeadTask, seen: Observed, place: tuple[int, int], sums: list[float]) -> None:
+        """Add the gradients of one micro-batch to those of ``task``, its loss and weight to ``sums``."""
+        with self._timed(task.label), self._computing():
+            loss = head_loss(task, seen, self._draws(*place))
+            if loss.weight:
+                (loss.loss * loss.weight).backward()
+            sums[0] += float(loss.loss.detach()) * loss.weight
+            sums[1] += loss.weight
+
+    def _by_length(self) -> list[HeadTask]:
+        """The tasks, the longest first: what is left to the end should be short."""
+        return sorted(self.tasks, key=lambda task: -self.progress.seconds[task.label])
+
+    def _together(self, jobs: Sequence[Callable[[], Any]]) -> None:
+        """Run ``jobs``, which share nothing they write, on the workers; the first error is raised."""
+        if self._pool is None:
+            for job in jobs:
+                job()
+        else:
+            for future in [self._pool.submit(job) for job in jobs]:
+                future.result()
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, list[Acceptance]]:
         """Teacher-forced acceptance of every head's draft steps at full fill, by label."""
@@ -125,14 +174,15 @@ class Trainer:
             for task, optimizer in zip(self.tasks, self._optimizers, strict=True)
         }
         p = self.progress
-        return {"heads": heads, "step": p.step, "tokens": p.tokens, "seconds": dict(p.seconds)}
+        done = {"step": p.step, "tokens": p.tokens, "elapsed": p.elapsed, "seconds": dict(p.seconds)}
+        return {"heads": heads, **done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for task, optimizer in zip(self.tasks, self._optimizers, strict=True):
             head = state["heads"][task.label]
             task.module.load_state_dict(head["module"])
             optimizer.load_state_dict(head["optimizer"])
-        self.progress = Progress(state["step"], state["tokens"], dict(state["seconds"]))
+        self.progress = Progress(state["step"], state["tokens"], state["elapsed"], dict(state["seconds"]))
 
     def _draws(self, step: int, part: int) -> torch.Generator:
         """The randomness of one micro-batch: heads of the same shape meet the same fill levels."""
@@ -144,8 +194,11 @@ class Trainer:
         totals = _summed(torch.tensor(flat, dtype=torch.float64, device=self.target.device)).tolist()
         # The middle of the step: at its start the first rate would be 0, at its end the last.
         progress = (self.progress.tokens + totals[0] / 2) / self.config.tokens
-        losses, norms = {}, {}
-        for i, (task, optimizer) in enumerate(zip(self.tasks, self._optimizers, strict=True)):
+        losses = dict.fromkeys(sums, 0.0)
+        norms = dict.fromkeys(sums, 0.0)
+
+        def update(i: int) -> None:
+            task, optimizer = self.tasks[i], self._optimizers[i]
             total, weight = totals[1 + 2 * i], totals[2 + 2 * i]
             losses[task.label] = total / max(1.0, weight)
             with self._timed(task.label):
@@ -154,7 +207,14 @@ class Trainer:
                         parameter.grad = torch.zeros_like(parameter)
                     _summed(parameter.grad).div_(max(1.0, weight))
                 norms[task.label] = optimizer.step(progress)
-        return StepReport(int(totals[0]), losses, norms)
+
+        self._together([partial(update, self.tasks.index(task)) for task in self._by_length()])
+        labels = [task.label for task in self.tasks]
+        return StepReport(
+            int(totals[0]),
+            {label: losses[label] for label in labels},
+            {label: norms[label] for label in labels},
+        )
 
     def _computing(self) -> Any:
         low = self.config.compute != torch.float32

@@ -69,7 +69,7 @@ def recipe() -> Recipe:
 
 def request(answers: Path, out: Path, **changes: Any) -> TrainRequest:
     heads = tuple(parse_head(text) for text in ("spd:n=4,layers=1", "eagle3:steps=3", "ppsd:n=4"))
-    made = TrainRequest("small", heads, (str(answers),), None, None, None, out, 0, False)
+    made = TrainRequest("small", heads, (str(answers),), None, None, None, out, 0, False, None)
     return dataclasses.replace(made, **changes)
 
 
@@ -141,6 +141,25 @@ def test_heads_load_in_the_decode_loop_and_say_how_they_were_made(answers: Path,
     assert made["data"]["held_out"] == 3 and made["data"]["examples"] == 9
     assert made["trained_together"] == ["spd-n4-l1", "eagle3-s3", "ppsd-n4"]
     assert len(summary["heads"]["eagle3-s3"]["held_out"]) == 3
+
+
+def test_further_heads_take_the_draft_vocabulary_of_an_earlier_one(answers: Path, tmp_path: Path) -> None:
+    first = command.train(tiny("llama"), request(answers, tmp_path / "first"), recipe(), [])
+    earlier = first["heads"]["eagle3-s3"]["checkpoint"]
+    (answers / ANSWERS).write_text(
+        json.dumps({"key": "0", "prompt": [1], "answer": list(range(2, 60))}) + "\n"
+    )
+    ids = {}
+    for name, source in (("counted", None), ("taken", earlier)):
+        asked = request(answers, tmp_path / name, vocabulary=source)
+        command.train(tiny("llama"), asked, dataclasses.replace(recipe(), held_out=0), [])
+        ids[name] = json.loads((tmp_path / name / "heads" / "ppsd-n4" / "draft.json").read_text())[
+            "draft_ids"
+        ]
+    assert ids["taken"] == json.loads((Path(earlier) / "draft.json").read_text())["draft_ids"]
+    assert ids["taken"] != ids["counted"]
+    with pytest.raises(UsageError, match="no checkpoint at"):
+        command.train(tiny("llama"), request(answers, tmp_path / "x", vocabulary="nowhere"), recipe(), [])
 
 
 @pytest.mark.parametrize("content", [b"", b"half a file", None])

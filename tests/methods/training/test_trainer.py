@@ -20,7 +20,7 @@ from methods.training.observation import Example, observe
 from methods.training.optimizer import OptimizerConfig
 from methods.training.task import HeadTask, acceptance, head_loss
 from methods.training.trainer import Trainer, TrainerConfig
-from methods.training.vocabulary import count_vocabulary
+from methods.training.vocabulary import count_tokens, covered, most_frequent
 
 VOCABULARY = DraftVocabulary(64, range(0, 64, 2))
 SGD_LIKE = OptimizerConfig("muon", 1e-2, 1e-3, 1e-3, warmup=0.0, decay="linear", clip=1.0)
@@ -40,9 +40,9 @@ def tasks() -> list[HeadTask]:
     ]
 
 
-def trainer(rank: int = 0, ranks: int = 1) -> Trainer:
+def trainer(rank: int = 0, ranks: int = 1, workers: int = 1) -> Trainer:
     batches = Batches(examples(), 4, seed=3, rank=rank, ranks=ranks)
-    config = TrainerConfig(tokens=10_000, micro_tokens=20, seed=1)
+    config = TrainerConfig(tokens=10_000, micro_tokens=20, seed=1, workers=workers)
     return Trainer(tiny("llama"), VOCABULARY, tasks(), [SGD_LIKE] * 2, batches, config)
 
 
@@ -77,11 +77,12 @@ def test_micro_batches_keep_order_and_bound() -> None:
 def test_vocabulary_is_the_most_frequent_assistant_tokens() -> None:
     ids = torch.tensor([9, 9, 9, 1, 1, 2, 3, 3])
     mask = torch.tensor([False, False, False, True, True, True, True, True])
-    vocabulary, share = count_vocabulary([Example(ids, mask)], 16, 3, always=[11])
+    counts = count_tokens([Example(ids, mask)], 16)
+    vocabulary = most_frequent(counts, 3, always=[11])
     assert vocabulary.ids.tolist() == [1, 3, 11]
-    assert share == pytest.approx(0.8)
+    assert covered(counts, vocabulary) == pytest.approx(0.8)
     with pytest.raises(UsageError, match="cannot hold"):
-        count_vocabulary([Example(ids, mask)], 16, 1, always=[1, 2])
+        most_frequent(counts, 1, always=[1, 2])
 
 
 def test_positions_outside_the_draft_vocabulary_have_no_gradient_and_count_as_rejected() -> None:
@@ -139,6 +140,23 @@ def _two_ranks(rank: int, rendezvous: str, out: str) -> None:
     report = shared.step()
     torch.save((report.tokens, report.losses, shared.tasks[1].module.state_dict()), f"{out}.{rank}")
     dist.destroy_process_group()
+
+
+def test_workers_make_the_steps_of_one_thread() -> None:
+    alone, shared = trainer(), trainer(workers=3)
+    for _ in range(3):
+        assert alone.step() == shared.step()
+    for mine, theirs in zip(alone.tasks, shared.tasks, strict=True):
+        for name, weight in mine.module.state_dict().items():
+            assert torch.equal(weight, theirs.module.state_dict()[name]), name
+    assert shared.progress.elapsed > 0
+
+
+def test_an_error_in_a_worker_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = trainer(workers=2)
+    monkeypatch.setattr(shared.tasks[1], "outputs", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        shared.step()
 
 
 def test_two_processes_make_the_step_of_one(tmp_path: Path) -> None:
