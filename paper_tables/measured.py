@@ -30,7 +30,7 @@ class Interval:
 @dataclass(frozen=True)
 class Origin:
     """What a record was measured with: ``target`` and ``machine`` in words, ``dtype``, the cap on new
-    tokens of an answer, and how tokens were drawn at T > 0."""
+    tokens of an answer, how tokens were drawn at T > 0, and what its drafter was trained on, if known."""
 
     target: str
     dtype: str
@@ -38,6 +38,7 @@ class Origin:
     max_new_tokens: int
     top_k: int
     top_p: float
+    training: str | None = None
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,9 @@ def _paper_rows(mark: str = "", **options: Option) -> tuple[Row, ...]:
     return tuple(_labelled(method, own, mark, **options) for method, own in PAPER_ROWS)
 
 
-TABLE1 = (_AR, *_paper_rows(), _NGRAM)
-"""The paper's rows with their Ls, and the n-gram drafter, which needs no training."""
+TABLE1 = (_AR, *_paper_rows(), _spd(16, 1), _NGRAM)
+"""The paper's rows with their Ls, the draft of one layer that stages of a shallow target leave time for,
+and the n-gram drafter, which needs no training."""
 
 _TABLE3 = tuple(
     row
@@ -130,7 +131,7 @@ _TABLE3 = tuple(
         _spd(n, draft_layers, " post-step", schedule="post-step"),
     )
 )
-_TABLE4 = tuple(_spd(n, draft_layers) for n in (4, 8, 16) for draft_layers in (2, 3, 4))
+_TABLE4 = tuple(_spd(n, draft_layers) for n in (4, 8, 16) for draft_layers in (1, 2, 3, 4))
 
 _RANKS = Row.of("SPD n=2, a process per stage", "spd", n=2, runtime="distributed", layout="n")
 """As many processes as two cores can carry: the drafter works beside stage 1."""

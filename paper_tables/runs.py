@@ -20,7 +20,7 @@ from harness.runner import Outcome
 from harness.sharding import ALONE, Shard
 from harness.summary import rows as summary_rows
 from methods import registry
-from methods.drafting.checkpoint import tensors_sha256
+from methods.drafting.checkpoint import described
 from methods.errors import UsageError
 from paper_tables import stored
 from paper_tables.measured import ON_DEVICES, Measured, Origin, from_summary, with_devices
@@ -119,7 +119,14 @@ def _origin(header: Mapping[str, Any]) -> Origin:
         max_new_tokens=request.max_new_tokens,
         top_k=request.top_k,
         top_p=request.top_p,
+        training=_in_words(header.get("training")),
     )
+
+
+def _in_words(training: Mapping[str, Any] | None) -> str | None:
+    if training is None:
+        return None
+    return f"{training['tokens']:,} supervised tokens of data {training['data'][:12]}"
 
 
 def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
@@ -152,7 +159,17 @@ def drafter(preset: str, row: Row) -> dict[str, str | None] | None:
         )
     except UsageError:
         return None
-    return None if source is None else {"checkpoint": source, "sha256": tensors_sha256(source)}
+    return (
+        None if source is None else {"checkpoint": source, "sha256": described(source).get("tensors_sha256")}
+    )
+
+
+def _training(drafter: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The supervised tokens a drafter of ``drafter`` has seen, and the hash of the data; None if unknown."""
+    about = described(drafter["checkpoint"]).get("training", {}) if drafter else {}
+    if not {"tokens_seen", "data"} <= about.keys():
+        return None
+    return {"tokens": about["tokens_seen"], "data": about["data"]["sha256"]}
 
 
 def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
@@ -216,7 +233,8 @@ def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[st
     return {
         "label": row.label,
         "argv": sheet.arguments(row, temperature),
-        "drafter": drafter(sheet.preset, row),
+        "drafter": (used := drafter(sheet.preset, row)),
+        "training": _training(used),
         **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
         "fingerprint": manifest["fingerprint"],
         "target": manifest["config"]["target"],

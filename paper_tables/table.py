@@ -176,7 +176,7 @@ def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
         for temperature, part in data[data["benchmark"] != OVERALL].groupby("temperature", sort=False)
         if part["prompts"].notna().any()
     ]
-    notes += _machines(data)
+    notes += [*_machines(data), *_trainings(data)]
     failed = data[data["failed"].gt(0) & (data["benchmark"] == OVERALL)]
     notes += [
         f"{line.label}, T = {line.temperature:g}: {line.failed} prompts failed."
@@ -214,6 +214,14 @@ def _machines(data: pd.DataFrame) -> list[str]:
         f"measured{'' if len(groups) == 1 else ' (' + ', '.join(part['label'].unique()) + ')'}: "
         f"{target} in {dtype} on {machine}."
         for (target, dtype, machine), part in groups
+    ]
+
+
+def _trainings(data: pd.DataFrame) -> list[str]:
+    """What the drafters of the rows were trained on, where that is known."""
+    return [
+        f"drafters trained on {training}: {', '.join(part['label'].unique())}."
+        for training, part in data.groupby("training", sort=False)
     ]
 
 

@@ -141,11 +141,11 @@ def method_of(directory: Path) -> str:
     return str(_read_json(directory / _CONFIG_NAME).get("method"))
 
 
-def tensors_sha256(source: str) -> str | None:
-    """What the checkpoint at a local ``source`` says its tensors hash to; None for any other source."""
+def described(source: str) -> Mapping[str, Any]:
+    """What the checkpoint at a local ``source`` says of itself, unchecked; empty for any other source."""
     if source.startswith("hf:") or not (path := resolve(source)).is_dir():
-        return None
-    return _read_json(path / _CONFIG_NAME).get("tensors_sha256")
+        return {}
+    return _read_json(path / _CONFIG_NAME)
 
 
 def check_target(config: DraftConfig, shape: TargetShape, source: str) -> None:

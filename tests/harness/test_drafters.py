@@ -11,7 +11,7 @@ import pytest
 from harness.drafters import preset_checkpoint
 from harness.presets import Preset, load_preset
 from methods.drafting import source
-from methods.drafting.checkpoint import tensors_sha256
+from methods.drafting.checkpoint import described
 from methods.errors import UsageError
 
 SPD = "shipped:tiny/spd-n{n}-l{draft_layers}-{schedule}"
@@ -43,7 +43,7 @@ def test_options_choose_the_shipped_checkpoint(root, options, name):
     chosen = preset_checkpoint(preset(spd=SPD), "spd", options)
     assert chosen == f"shipped:tiny/{name}"
     assert source.resolve(chosen) == root / "tiny" / name
-    assert tensors_sha256(chosen) == name
+    assert described(chosen)["tensors_sha256"] == name
 
 
 def test_what_is_shipped_is_named_when_nothing_fits():
@@ -82,4 +82,4 @@ def test_the_papers_targets_take_the_authors_files():
     for size in ("4B", "9B"):
         chosen = preset_checkpoint(load_preset(f"qwen3.5-{size.lower()}"), "spd", options)
         assert chosen == f"hf:yuyijiong/speculative_pipeline_decoding/Qwen3.5-{size}_s8_l3.pt"
-        assert tensors_sha256(chosen) is None
+        assert described(chosen) == {}

@@ -131,13 +131,20 @@ def test_rows_measured_elsewhere_are_named():
     assert f"measured (SPD n=8 Ls=3): tiny in bfloat16 on {ORIGIN.machine}." in notes
 
 
+def test_what_drafters_were_trained_on_is_told():
+    used = dataclasses.replace(ORIGIN, training="1,000 supervised tokens of data abc")
+    cells = from_summary(AR, [line("gsm8k")], origin=ORIGIN) + from_summary(SPD, [line("gsm8k")], origin=used)
+    told = [note for note in build(cells).notes if note.startswith("drafters")]
+    assert told == ["drafters trained on 1,000 supervised tokens of data abc: SPD n=8 Ls=3."]
+
+
 def test_rows_of_the_paper():
     labels = [row.label for row in TABLE1]
-    assert labels[0] == "AR" and labels[-1] == "n-gram" and len(labels) == len(set(labels)) == 13
+    assert labels[0] == "AR" and labels[-1] == "n-gram" and len(labels) == len(set(labels)) == 14
     assert {row.options for row in TABLE1 if row.method == "eagle3"} == {(("m", m),) for m in (3, 7, 15)}
     assert {dict(row.options)["n"] for row in TABLE1 if row.method == "ppsd"} == {4, 8, 16}
     published = build([], rows=TABLE1).data.set_index("label")["Qwen3.5-9B S (published)"]
-    assert published.drop(["AR", "n-gram"]).notna().all()
+    assert published.drop(["AR", "SPD n=16 Ls=1", "n-gram"]).notna().all()
 
 
 @pytest.mark.parametrize("format_name", ["markdown", "csv", "latex"])
@@ -203,7 +210,7 @@ def test_tree_table_shows_nodes_beside_s0():
 def test_grid_of_layers_and_stages():
     options = [dict(row.options) for row in SPECS["4"].rows]
     assert [(each["n"], each["draft_layers"]) for each in options] == [
-        (n, layers) for n in (4, 8, 16) for layers in (2, 3, 4)
+        (n, layers) for n in (4, 8, 16) for layers in (1, 2, 3, 4)
     ]
 
 
