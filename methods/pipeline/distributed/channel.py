@@ -30,6 +30,9 @@ class ByteReceiver(Protocol):
     def receive(self) -> bytes | memoryview:
         """The next message, valid until the next call."""
 
+    def ready(self) -> bool:
+        """Whether a message is known to have arrived: False may be wrong, True never is."""
+
 
 class _SocketEnd:
     def __init__(self, post: Post, rank: int, tag: int) -> None:
@@ -40,6 +43,9 @@ class _SocketEnd:
 
     def receive(self) -> bytes:
         return self._post.receive(self._rank, self._tag)
+
+    def ready(self) -> bool:
+        return self._post.ready(self._rank, self._tag)
 
 
 class _GlooEnd:
@@ -78,6 +84,9 @@ class _GlooReceiver(_GlooEnd):
         self._works[slot].wait()
         self._post((slot - 1) % _DEPTH)  # the one handed out last is free again
         return self._views[slot]
+
+    def ready(self) -> bool:
+        return False
 
     def _post(self, slot: int) -> None:
         self._works[slot] = dist.irecv(self._buffers[slot], self._rank, tag=self._tag)

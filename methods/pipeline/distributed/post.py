@@ -51,9 +51,22 @@ class Post:
         """The next message with ``tag``. Raises ``ConnectionError`` if the other rank is gone."""
         waiting = self._arrived[rank, tag]
         while not waiting:
-            size = self._sockets[rank].recvmsg_into([self._header, self._body])[0]
-            if size < _HEADER:
-                raise ConnectionError(f"rank {rank} closed its connection")
-            found = int.from_bytes(self._header, "little")
-            self._arrived[rank, found].append(bytes(self._body[: size - _HEADER]))
+            self._take(rank)
         return waiting.popleft()
+
+    def ready(self, rank: int, tag: int) -> bool:
+        """Whether a message with ``tag`` has arrived."""
+        waiting = self._arrived[rank, tag]
+        try:
+            while not waiting:
+                self._take(rank, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _take(self, rank: int, flags: int = 0) -> None:
+        size = self._sockets[rank].recvmsg_into([self._header, self._body], 0, flags)[0]
+        if size < _HEADER:
+            raise ConnectionError(f"rank {rank} closed its connection")
+        found = int.from_bytes(self._header, "little")
+        self._arrived[rank, found].append(bytes(self._body[: size - _HEADER]))

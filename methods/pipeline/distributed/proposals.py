@@ -44,6 +44,13 @@ class Proposals:
             offers = {key: [self._with_law(row[0], probs)] for key, row in offers.items()}
         return offers
 
+    def receive_early(self, newest: Level) -> Offers | None:
+        """What ``receive`` would return, if it need not wait for it."""
+        receiver = self._links.offers_in
+        if self._owed or receiver is None or not receiver.ready():
+            return None
+        return self.receive(newest)
+
     def owe(self) -> None:
         """The proposals of this cycle are of no use; they are received when the next ones are."""
         self._owed += 1

@@ -47,6 +47,9 @@ class Worker:
         self._tree = request.width > 1
         self._runs_ahead = self._stage is not None and layout.n > 1 and not self._tree
         """Chains only: the slots of a tree move with every verdict."""
+        ends = self._is_first or self._is_last
+        self._taps_late = ends and layout.n > 1 and not setup.job.series
+        """All ranks wait for the verdict and for stage 1. A drafter in series waits for the taps, too."""
         self._progress = progress
         self._inputs: dict[int, Tensor] = {}
         """Node id -> [1, 1, hidden] that this rank's stage runs next."""
@@ -56,6 +59,8 @@ class Worker:
         self._ahead: tuple[Level, Tensor, Taps] | None = None
         """A level of the next cycle that has run already, with its outputs."""
         self._output = setup.sizes.like
+        self._taps: Taps | None = None
+        """To be sent to the drafter."""
         self.clock = Clock(request.timings)
         self._incoming = Incoming(self.clock, progress)
         self._proposals = Proposals(setup, links, self._decisions, self._incoming)
@@ -108,6 +113,11 @@ class Worker:
         if pipeline.verification_due and not self._is_last:
             self._run_ahead_of_upstream()
         told = drafter is None and bool(newest)
+        if told and self._is_first and pipeline.verification_due:
+            # Stage 1 waits for the verdict now, and afterwards its device waits for it.
+            early = self._proposals.receive_early(newest)
+            if early is not None:
+                offers, told = early, False
         if pipeline.expansion_due:  # before the verification only if n = 1
             self._expand(pipeline, self._proposals.receive(newest) if told else offers)
             told = False
@@ -129,6 +139,7 @@ class Worker:
         if self._upstream:
             self._take_upstream()
             self._forget_inputs(pipeline)
+        self._send_taps()
         pipeline.end_cycle(self.clock.end_cycle())
         self._progress.step()
 
@@ -143,12 +154,19 @@ class Worker:
         self.clock.lap(COMPUTE)
         if self._links.hidden_out is not None:
             self._links.hidden_out.send(out[0])
-        if self._links.taps_out is not None:
-            self._links.taps_out.send(torch.stack([taps[row][0] for row in taps], 1))
+        self._taps = taps
+        if not self._taps_late:
+            self._send_taps()
         if self._drafter is not None:
             self._store_taps(level, {row: value[0] for row, value in taps.items()})
         self._output = out
         self.clock.lap(SEND)
+
+    def _send_taps(self) -> None:
+        """Send the taps of this cycle, unless they are sent."""
+        taps, self._taps = self._taps, None
+        if taps and self._links.taps_out is not None:
+            self._links.taps_out.send(torch.stack([tap[0] for tap in taps.values()], 1))
 
     def _forward(self, level: Level) -> tuple[Tensor, Taps]:
         assert self._stage is not None
@@ -214,6 +232,7 @@ class Worker:
             packed = pack_verdict(token, pipeline.candidates, child)
             for sender in self._links.verdict_out:
                 sender.send(packed)
+            self._send_taps()
             self.clock.lap(SEND)
             if child is not None:
                 self._run_ahead_of_upstream()
@@ -250,6 +269,7 @@ class Worker:
         """On stage 1, a level that enters in the next cycle can run as soon as it is known."""
         if self._is_first and self._runs_ahead:
             self._run_ahead(level)
+            self._send_taps()
 
     def _enter(self, level: Level) -> None:
         """Prepare tokens that enter stage 1 in the next cycle."""
