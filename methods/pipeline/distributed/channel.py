@@ -113,7 +113,8 @@ class TensorSender:
             self._way = byte_sender(post, rank, tag, len(self._view))
 
     def send(self, rows: Tensor) -> None:
-        self._buffer[: rows.shape[0]].copy_(rows)
+        buffer = self._buffer
+        (buffer if len(rows) == len(buffer) else buffer[: len(rows)]).copy_(rows)
         if self._way is not None:
             self._way.send(self._view)
         else:  # NCCL: the stream orders this copy before the send, and the next copy after it

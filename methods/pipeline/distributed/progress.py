@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 PROMPT = "running the prompt"
 """A chunk of it can take a stage longer than a rank may otherwise stand still."""
 
@@ -20,6 +17,7 @@ class Progress:
         self.count = 0
         self.doing = "starting"
         self.patient = True
+        self._before = self.doing, self.patient
 
     def begin(self, doing: str, patient: bool) -> None:
         self.doing, self.patient = doing, patient
@@ -28,11 +26,16 @@ class Progress:
     def step(self) -> None:
         self.count += 1
 
-    @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """While waiting for another rank."""
-        before = self.doing, self.patient
+    def waiting(self, what: str) -> Progress:
+        """While waiting for another rank, as a context; an error leaves it as it is, for the message."""
+        self._before = self.doing, self.patient
         self.doing, self.patient = f"waiting for {what}", True
-        yield
-        self.doing, self.patient = before
-        self.count += 1
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.doing, self.patient = self._before
+            self.count += 1

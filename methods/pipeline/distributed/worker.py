@@ -279,7 +279,7 @@ class Worker:
         hidden = self._setup.embed([node.token for node in level]) if self._is_first or embedded else None
         for i, node in enumerate(level):
             if self._is_first and hidden is not None:
-                self._inputs[node.id] = hidden[:, i : i + 1]
+                self._inputs[node.id] = hidden if len(level) == 1 else hidden[:, i : i + 1]
             if self._drafter is not None:
                 sizes = self._setup.sizes
                 self._features[node.id] = sizes.like.new_empty(len(self._reads), sizes.hidden)
