@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +34,8 @@ from harness.training.session import TrainingSession, configuration
 from methods.drafting import checkpoint
 from methods.drafting.source import resolve
 from methods.drafting.vocabulary import DraftVocabulary
-from methods.pipeline.distributed.rendezvous import environment_number
+from methods.errors import UsageError
+from methods.pipeline.distributed.rendezvous import environment_number, environment_rank, under_torchrun
 from methods.target.loading import DTYPES, load_target
 from methods.target.target import Target
 from methods.training.batches import Batches
@@ -116,12 +117,47 @@ def train(
         "processes": ranks,
     }  # fmt: skip
     session = TrainingSession(trainer, corpus, request.out, about, recipe.eval_every, rank)
-    with exclusive(request.out) if rank == 0 else contextlib.nullcontext():
-        if rank == 0:
-            enter(request.out, configuration(trainer, request.heads, corpus, recipe), invocation(argv))
-        if dist.is_initialized():
-            dist.barrier()
+    config = configuration(trainer, request.heads, corpus, recipe)
+    with _entered(request.out, config, argv, rank), _threads(trainer.config.workers):
         return session.run()
+
+
+@contextlib.contextmanager
+def _entered(out: Path, config: dict[str, Any], argv: Sequence[str], rank: int) -> Iterator[None]:
+    """The run's directory, which rank 0 holds; where it cannot, no rank goes on."""
+    if rank:
+        if not _from_first(False):
+            raise UsageError(f"process {rank} cannot go on: process 0 failed, and says why")
+        yield
+        return
+    entered = False
+    try:
+        with exclusive(out):
+            enter(out, config, invocation(argv))
+            entered = _from_first(True)
+            yield
+    finally:
+        if not entered:
+            _from_first(False)
+
+
+def _from_first(value: bool) -> bool:
+    """Rank 0's ``value``, on every rank."""
+    told = [value]
+    if dist.is_initialized():
+        dist.broadcast_object_list(told, src=0)
+    return told[0]
+
+
+@contextlib.contextmanager
+def _threads(workers: int) -> Iterator[None]:
+    """Torch's own threads, divided among ``workers``."""
+    cores = torch.get_num_threads()
+    torch.set_num_threads(max(1, cores // workers))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(cores)
 
 
 def _vocabulary_of(source: str, target: Target) -> DraftVocabulary:
@@ -133,16 +169,10 @@ def _vocabulary_of(source: str, target: Target) -> DraftVocabulary:
 
 
 def _workers(target: Target, heads: int) -> int:
-    """Threads for heads and target pass; torch's own threads are divided among them.
-
-    Ranks must meet in the same order in every collective, and a GPU is one queue: 1.
-    """
-    if target.device.type != "cpu" or dist.is_initialized():
-        return 1
-    cores = torch.get_num_threads()
-    workers = min(cores, heads + 1)
-    torch.set_num_threads(cores // workers)
-    return workers
+    """Threads for heads and target pass. Ranks must meet in the same order in every sum, and a GPU is
+    one queue: 1."""
+    alone = target.device.type == "cpu" and not dist.is_initialized()
+    return min(torch.get_num_threads(), heads + 1) if alone else 1
 
 
 def _recipe(request: TrainRequest) -> Recipe:
@@ -167,9 +197,8 @@ def _load(choice: TargetChoice, dtype: str | None) -> tuple[Target, bool]:
 
 
 def _device() -> str:
-    return (
-        f"cuda:{os.environ['LOCAL_RANK']}" if dist.is_initialized() and torch.cuda.is_available() else "auto"
-    )
+    shared = dist.is_initialized() and torch.cuda.is_available()
+    return f"cuda:{torch.cuda.current_device()}" if shared else "auto"
 
 
 @contextlib.contextmanager
@@ -178,8 +207,12 @@ def _ranks() -> Iterator[None]:
     if environment_number("WORLD_SIZE") in (None, 1):
         yield
         return
+    if not under_torchrun():
+        raise UsageError(
+            "WORLD_SIZE is set without RANK, MASTER_ADDR and MASTER_PORT: start with torchrun, or unset it"
+        )
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(environment_rank()[1] % torch.cuda.device_count())
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield

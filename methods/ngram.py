@@ -15,6 +15,9 @@ from methods.sampling import Draws
 from methods.target.target import Target
 from methods.verification import Draft
 
+LONGEST = 64
+"""Longer matches tell nothing more, and every length is indexed."""
+
 
 @dataclass(frozen=True)
 class NgramOptions:
@@ -59,9 +62,10 @@ class Ngram(RoundMethod):
 
     def __init__(self, target: Target, options: NgramOptions) -> None:
         super().__init__(target, options)
-        for name, value in (("m", options.m), ("longest", options.longest)):
-            if value < 1:
-                raise UsageError(f"{name} must be >= 1, got {value}")
+        if options.m < 1:
+            raise UsageError(f"m must be >= 1, got {options.m}")
+        if not 1 <= options.longest <= LONGEST:
+            raise UsageError(f"longest must be 1 to {LONGEST}, got {options.longest}")
 
     def session(self, sampling: SamplingParams, draws: Draws) -> NgramSession:
         return NgramSession(self.options)

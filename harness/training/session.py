@@ -70,7 +70,7 @@ class TrainingSession:
         last_saved = perf_counter()
         window = _Window(perf_counter())
         with _stop_requests() as stop:
-            while not trainer.done and not stop.is_set():
+            while not trainer.done and not trainer.any_rank(stop.is_set()):
                 if self._due(trainer.progress.tokens):
                     self._evaluate()
                 report = trainer.step()

@@ -27,10 +27,11 @@ TARGET, DATA = "target", "data"
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
     """``tokens`` is the budget in supervised positions, over all ranks; ``micro_tokens`` bounds the
-    tokens in memory at once. ``compute``: dtype of the heads' passes, weights stay float32.
+    tokens of a pass. ``compute``: dtype of the heads' passes, weights stay float32.
 
-    ``workers`` threads share the heads and the next target pass: the same numbers sooner, since one
-    thread each on small products wastes less of a processor than all its cores on every product.
+    ``workers`` threads share the heads and the next target pass, so that two passes are in memory at
+    once: the same numbers sooner, since one thread each on small products wastes less of a processor
+    than all its cores on every product.
     """
 
     tokens: int
@@ -157,15 +158,22 @@ class Trainer:
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, list[Acceptance]]:
         """Teacher-forced acceptance of every head's draft steps at full fill, by label."""
-        totals: dict[str, list[Acceptance]] = {}
+        totals: dict[str, list[Acceptance]] = {task.label: [] for task in self.tasks}
+
+        def add(task: HeadTask, seen: Observed) -> None:
+            with self._computing():
+                found = acceptance(task, seen)
+            old = totals[task.label] or [Acceptance()] * len(found)
+            totals[task.label] = [a + b for a, b in zip(old, found, strict=True)]
+
         for part in micro_batches(examples, self.config.micro_tokens):
             seen = observe(self.target, part, self._taps, self.vocabulary)
-            for task in self.tasks:
-                with self._computing():
-                    found = acceptance(task, seen)
-                old = totals.get(task.label, [Acceptance()] * len(found))
-                totals[task.label] = [a + b for a, b in zip(old, found, strict=True)]
+            self._together([partial(add, task, seen) for task in self._by_length()])
         return totals
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether ``flag`` is set on any rank; all ranks must ask together."""
+        return bool(_summed(torch.tensor(float(flag), device=self.target.device)) > 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to go on as if nothing had happened."""
@@ -208,7 +216,8 @@ class Trainer:
                     _summed(parameter.grad).div_(max(1.0, weight))
                 norms[task.label] = optimizer.step(progress)
 
-        self._together([partial(update, self.tasks.index(task)) for task in self._by_length()])
+        # In the order of the tasks: ranks must meet in every sum, and their times differ.
+        self._together([partial(update, i) for i in range(len(self.tasks))])
         labels = [task.label for task in self.tasks]
         return StepReport(
             int(totals[0]),
@@ -217,8 +226,10 @@ class Trainer:
         )
 
     def _computing(self) -> Any:
-        low = self.config.compute != torch.float32
-        return torch.autocast(self.target.device.type, dtype=self.config.compute, enabled=low)
+        # Workers would share the cache of cast weights, and clear it under each other's passes.
+        low, alone = self.config.compute != torch.float32, self._pool is None
+        kind = self.target.device.type
+        return torch.autocast(kind, dtype=self.config.compute, enabled=low, cache_enabled=alone)
 
     @contextmanager
     def _timed(self, share: str) -> Iterator[None]:

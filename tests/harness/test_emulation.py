@@ -101,6 +101,7 @@ def test_the_command_projects_without_starting_anything(capsys):
         (["--acceptance", "1", "--stage-layers", "5;9", "--n", "4"], "names 2 stages, but n = 4"),
         (["--acceptance", "1", "--stage-layers", "a;b", "--n", "4"], "expects numbers"),
         (["--acceptance", "1", "--layout", "x"], "unknown layout 'x'; allowed: n+1, n"),
+        (["--acceptance", "1", "--emulate", "--draft-ms", "9000"], "works 9 s at a time cannot be emulated"),
         (["--n", "four"], "argument --n: must be a whole number >= 1, got four"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,16 @@ from methods.drafting.source import resolve, shipped
 PRESET = "smollm2-135m"
 SOURCES = shipped(f"shipped:{PRESET}/*")
 LIMIT_MB = 130
+COMPARED = (("spd", {"n": "8", "draft_layers": "3"}), ("eagle3", {}), ("ppsd", {"n": "8"}))
+OTHERS = (
+    ("spd", {"n": "4", "draft_layers": "4"}),
+    ("spd", {"n": "8", "draft_layers": "1"}),
+    ("spd", {"n": "8", "draft_layers": "2"}),
+    ("spd", {"n": "8", "draft_layers": "3", "schedule": "post-step"}),
+    ("spd", {"n": "16", "draft_layers": "1"}),
+    ("ppsd", {"n": "4"}),
+    ("ppsd", {"n": "16"}),
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +38,30 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def test_the_compared_three_are_there_and_small_enough() -> None:
-    preset = load_preset(PRESET)
-    asked = {"spd": {"n": "8", "draft_layers": "3"}, "eagle3": {}, "ppsd": {"n": "8"}}
-    assert {preset_checkpoint(preset, *pair) for pair in asked.items()} <= set(SOURCES)
+def test_the_drafters_are_there_and_small_enough() -> None:
+    assert {_chosen(shape) for shape in (*COMPARED, *OTHERS)} == set(SOURCES)
     files = [file for source in SOURCES for file in resolve(source).iterdir()]
     assert sum(file.stat().st_size for file in files) <= LIMIT_MB * 1e6
 
 
-def test_all_saw_the_same_data() -> None:
-    configs = [_config(source) for source in SOURCES]
-    for equal in ("tokens_seen", "data", "draft_vocabulary", "recipe", "seed"):
-        values = [config.training[equal] for config in configs]
-        assert all(value == values[0] for value in values), equal
-    assert all(config.draft_ids == configs[0].draft_ids for config in configs)
+@pytest.mark.parametrize("shapes", [COMPARED, OTHERS])
+def test_one_run_trained_them_on_the_same_data(shapes: Sequence[tuple[str, dict[str, str]]]) -> None:
+    trained = [_config(_chosen(shape)).training for shape in shapes]
+    for equal in ("tokens_seen", "data", "draft_vocabulary", "recipe", "seed", "trained_together"):
+        assert all(each[equal] == trained[0][equal] for each in trained), equal
+
+
+def test_the_two_runs_differ_in_the_answers_and_the_arithmetic_only() -> None:
+    first, second = (_config(_chosen(shapes[0])) for shapes in (COMPARED, OTHERS))
+    assert first.draft_ids == second.draft_ids
+    for equal in ("token_budget", "seed"):
+        assert first.training[equal] == second.training[equal], equal
+    recipes = [{**each.training["recipe"], "compute": None} for each in (first, second)]
+    assert recipes[0] == recipes[1]
+    answers, others = zip(*(each.training["data"]["sources"] for each in (first, second)), strict=True)
+    assert others[0] == others[1]
+    for equal in ("generated_from", "temperatures", "seed", "exclusion"):
+        assert answers[0][equal] == answers[1][equal], equal
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -93,6 +114,12 @@ def test_replay_equals_decoding(source: str, runs: Path) -> None:
             theirs.output_ids,
             theirs.steps,
         )
+
+
+def _chosen(shape: tuple[str, dict[str, str]]) -> str:
+    chosen = preset_checkpoint(load_preset(PRESET), *shape)
+    assert chosen is not None
+    return chosen
 
 
 def _config(source: str) -> checkpoint.DraftConfig:

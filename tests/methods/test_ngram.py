@@ -73,7 +73,12 @@ def test_a_text_that_repeats_is_nearly_free():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"m": 0}, "m must be >= 1"), ({"longest": 0}, "longest must")]
+    ("options", "message"),
+    [
+        ({"m": 0}, "m must be >= 1"),
+        ({"longest": 0}, "longest must be 1 to 64"),
+        ({"longest": 65}, "longest must be 1 to 64"),
+    ],
 )
 def test_options_that_cannot_be_used(options, message):
     with pytest.raises(UsageError, match=message):

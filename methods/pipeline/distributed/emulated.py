@@ -20,6 +20,7 @@ from methods.drafting.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.distributed.job import Job, Request
+from methods.pipeline.distributed.progress import STUCK_S
 from methods.pipeline.distributed.setup import Sizes
 from methods.pipeline.drafter import Features
 from methods.pipeline.tree import Level, Node, Proposal
@@ -48,6 +49,12 @@ class Emulation:
     def __post_init__(self) -> None:
         if not self.accepted:
             raise UsageError("the trace to emulate has no verification")
+        longest = max(*self.stage_s, self.draft_s, self.verify_s) + self.hop_s
+        if longest >= STUCK_S:
+            raise UsageError(
+                f"a device that works {longest:g} s at a time cannot be emulated: a rank that stands still "
+                f"for {STUCK_S:g} s counts as stuck"
+            )
 
 
 class EmulatedSetup:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+STUCK_S = 8.0
+"""Without progress for this long, a rank that waits for nobody is taken for stuck."""
+
 PROMPT = "running the prompt"
 """A chunk of it can take a stage longer than a rank may otherwise stand still."""
 

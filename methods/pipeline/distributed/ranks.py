@@ -138,6 +138,9 @@ class Ranks:
         self._check()
         try:
             yield
+        except BaseException:
+            self.close()  # interrupted, it must not take the answer to this for that to the next order
+            raise
         finally:
             self._asking = False
 

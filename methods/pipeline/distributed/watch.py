@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from methods.pipeline.distributed.layout import Layout
-from methods.pipeline.distributed.progress import PROMPT
+from methods.pipeline.distributed.progress import PROMPT, STUCK_S
 from methods.pipeline.distributed.rank_process import BEAT_S, beat_key, failure_key
 from methods.pipeline.distributed.rendezvous import Address, take
 
 SILENT_S = 6.0
 """Without a sign of life for this long, a process is taken for stopped."""
-STUCK_S = 8.0
-"""Without progress for this long, a rank that waits for nobody is taken for stuck."""
 _SETTLE_S = 0.3
 """How long the other ranks get to tell their side once one has ended."""
 

@@ -47,9 +47,8 @@ class Worker:
         self._tree = request.width > 1
         self._runs_ahead = self._stage is not None and layout.n > 1 and not self._tree
         """Chains only: the slots of a tree move with every verdict."""
-        ends = self._is_first or self._is_last
-        self._taps_late = ends and layout.n > 1 and not setup.job.series
-        """All ranks wait for the verdict and for stage 1. A drafter in series waits for the taps, too."""
+        self._taps_late = self._is_last and layout.n > 1 and not setup.job.series
+        """All ranks wait for the verdict. A drafter in series with the stages waits for the taps first."""
         self._progress = progress
         self._inputs: dict[int, Tensor] = {}
         """Node id -> [1, 1, hidden] that this rank's stage runs next."""
@@ -139,7 +138,6 @@ class Worker:
         if self._upstream:
             self._take_upstream()
             self._forget_inputs(pipeline)
-        self._send_taps()
         pipeline.end_cycle(self.clock.end_cycle())
         self._progress.step()
 
@@ -269,7 +267,6 @@ class Worker:
         """On stage 1, a level that enters in the next cycle can run as soon as it is known."""
         if self._is_first and self._runs_ahead:
             self._run_ahead(level)
-            self._send_taps()
 
     def _enter(self, level: Level) -> None:
         """Prepare tokens that enter stage 1 in the next cycle."""

@@ -5,6 +5,7 @@ One set of rank processes serves all cells; they are forked once and load what e
 
 import dataclasses
 import itertools
+import signal
 
 import pytest
 import torch
@@ -96,6 +97,25 @@ def test_a_checkpoint_with_and_without_the_targets_head(tied, tmp_path):
     assert torch.equal(lockstep.head.lm_head.weight, target.head_weight)
     expected = lockstep.decode(random_ids(5), GREEDY, 12)
     assert facts(distributed.decode(random_ids(5), GREEDY, 12)) == facts(expected)
+
+
+def test_an_interrupted_call_leaves_its_answer_to_nobody():
+    lockstep, distributed = methods("spd", "llama", 3, "n+1")
+    first, second = random_ids(5, seed=1), random_ids(5, seed=2)
+    distributed.decode(first, GREEDY, 4)  # the ranks have loaded
+
+    def late(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(TimeoutError):
+            distributed.decode(first, GREEDY, 400)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert facts(distributed.decode(second, GREEDY, 9)) == facts(lockstep.decode(second, GREEDY, 9))
 
 
 def test_caps_stop_ids_and_one_token_prompts():
