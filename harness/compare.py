@@ -16,15 +16,13 @@ from typing import Any
 from tabulate import tabulate
 
 from harness import metrics
+from harness.comparable import check, check_prompts, unlike_seconds
 from harness.entry import Parser, exit_code, path
-from harness.manifest import check_same_time, read_manifest
+from harness.manifest import read_manifest
 from harness.metrics import Estimate
 from harness.records import Record, read_baseline, read_records
 from harness.summary import worst
 from methods.errors import UsageError
-
-MUST_AGREE = ("target", "turns", "dtype", "template", "top_k", "top_p", "max_new_tokens", "stop_ids")
-"""Fields of a run's configuration without whose agreement a comparison means nothing."""
 
 Unit = tuple[str, str, int, float, int]
 Pair = tuple[Record, Record]
@@ -35,14 +33,18 @@ class Run:
     """A run directory as read."""
 
     name: str
-    config: dict[str, Any]
+    manifest: dict[str, Any]
     records: list[Record]
     baseline: list[Record]
 
     @classmethod
     def read(cls, directory: Path) -> Run:
-        config = read_manifest(directory)["config"]
-        return cls(directory.name, config, read_records(directory), read_baseline(directory))
+        manifest = read_manifest(directory)
+        return cls(directory.name, manifest, read_records(directory), read_baseline(directory))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.manifest["config"]
 
     @property
     def mode(self) -> str:
@@ -53,14 +55,13 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One line per run, width and temperature: its figures on the common prompts and, after the
     first run, how S and tok/s relate to the first's with 95 % intervals.
 
-    Raises ``UsageError`` for runs that differ in a field of ``MUST_AGREE``, for one with several
-    widths (name one run per width), for times of different kinds and for runs without a common prompt.
+    Seconds of different machines are not related, nor outputs at T > 0 of different seeds. Raises
+    ``UsageError`` for runs that may not stand side by side (``comparable``), for one with several widths
+    (name one run per width) and for runs without a common prompt.
     """
     if len(runs) < 2:
         raise UsageError(f"at least two runs are needed to compare, got {len(runs)}")
-    for run in runs[1:]:
-        _check(runs[0], run)
-    check_same_time((run.name, run.config) for run in runs)
+    check((run.name, run.config) for run in runs)
     for run in runs:
         widths = sorted({record.width for record in run.records})
         if len(widths) > 1:
@@ -68,8 +69,7 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
     common = set.intersection(*({_unit(r) for r in metrics.completed(run.records)} for run in runs))
     if not common:
         raise UsageError("the runs have no completed prompt in common")
-    for run in runs[1:]:
-        _check_prompts(runs[0], run, common)
+    check_prompts((run.name, run.records) for run in runs)
     lines = []
     for temperature in sorted({unit[3] for unit in common}):
         units = {unit for unit in common if unit[3] == temperature}
@@ -79,21 +79,12 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
             line = _figures(run, mine)
             if run is not runs[0]:
                 line["S_ratio"] = _shown(ratio(first, mine, _layers))
-                line["tok_per_s_ratio"] = _shown(ratio(first, mine, _seconds))
-                line["same_output"] = _same(first, mine)
+                if unlike_seconds([runs[0].manifest, run.manifest]) is None:
+                    line["tok_per_s_ratio"] = _shown(ratio(first, mine, _seconds))
+                if temperature == 0 or run.config["seed"] == runs[0].config["seed"]:
+                    line["same_output"] = _same(first, mine)
             lines.append({"run": run.name, "mode": run.mode, "temperature": temperature, **line})
     return lines
-
-
-def _check_prompts(first: Run, run: Run, common: set[Unit]) -> None:
-    """Later turns quote answers, which may differ; a first turn is the same or another prompt."""
-    known = {_unit(record): record.prompt_ids for record in first.records}
-    for record in run.records:
-        unit = _unit(record)
-        if unit in common and record.turn == 1 and record.prompt_ids != known[unit]:
-            raise UsageError(
-                f"{record.benchmark} {record.prompt_id} is another prompt in {run.name} than in {first.name}"
-            )
 
 
 def ratio(
@@ -129,16 +120,6 @@ def _unit(record: Record) -> Unit:
 def _kept(run: Run, units: set[Unit]) -> list[Record]:
     """The run's records of ``units``, in one order for all runs."""
     return sorted((r for r in run.records if _unit(r) in units and r.error is None), key=_unit)
-
-
-def _check(first: Run, other: Run) -> None:
-    for name in MUST_AGREE:
-        mine, theirs = first.config.get(name), other.config.get(name)
-        if mine != theirs:
-            raise UsageError(
-                f"runs {first.name} and {other.name} cannot be compared: {name} is "
-                f"{json.dumps(mine)} in the first and {json.dumps(theirs)} in the second"
-            )
 
 
 def _figures(run: Run, records: Sequence[Record]) -> dict[str, Any]:
@@ -209,8 +190,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(directories: Sequence[Path]) -> int:
     """As ``main``, with exceptions passed through."""
-    lines = compare([Run.read(path) for path in directories])
+    runs = [Run.read(path) for path in directories]
+    lines = compare(runs)
     print(table(lines))
+    why = unlike_seconds(run.manifest for run in runs)
+    if why is not None:
+        print(f"tok/s / first: none between runs {why}")
     print(json.dumps({"comparison": lines}, allow_nan=False))
     return 0
 

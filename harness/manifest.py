@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,26 +96,6 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
     if manifest["fingerprint"] != fingerprint(manifest["config"]):
         raise UsageError(f"{path}: the fingerprint does not belong to the configuration")
     return manifest
-
-
-def time_of(config: Mapping[str, Any]) -> str:
-    """Whose time the seconds of a run's records are: "measured" (with how many processes at a time),
-    "replayed" (none), or "emulated" or "projected on" a profile."""
-    kinds = {"decode": "measured", "replay": "replayed", "emulate": "emulated", "project": "projected"}
-    kind = kinds[config.get("mode", "decode")]
-    if "profile" in config:
-        return f"{kind} on {config['profile']['name']}"
-    return f"{kind} with {config['processes']} processes at a time" if "processes" in config else kind
-
-
-def check_same_time(configs: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Raise ``UsageError`` if runs whose times must not meet in one column do; replays have none.
-    ``configs`` are (name, configuration); two runs can have one name."""
-    kinds = [(name, time_of(config)) for name, config in configs]
-    timed = [(name, kind) for name, kind in kinds if kind != "replayed"]
-    if len({kind for _, kind in timed}) > 1:
-        what = ", ".join(f"{name} is {kind}" for name, kind in timed)
-        raise UsageError(f"these runs' times cannot be shown side by side: {what}")
 
 
 def first_difference(stored: Any, given: Any, name: str = "") -> tuple[str, str, str] | None:

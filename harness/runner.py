@@ -48,6 +48,7 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
     the same command then continues.
     """
     with ExitStack() as stack:
+        stack.enter_context(_as_many_threads_as_a_rank(plan))
         run_directory.enter(stack, plan, argv)
         journal = run_directory.journal(stack, plan, RECORDS)
         log = _cycle_log(stack, plan)
@@ -56,8 +57,7 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
         if plan.baseline is not None:
             other = run_directory.journal(stack, plan, BASELINE)
             reference = Arm(plan, plan.baseline, NO_WIDTH, other)
-        with _as_many_threads_as_a_rank(plan):
-            _Loop(plan, arms, reference).run()
+        _Loop(plan, arms, reference).run()
         records = in_order(plan, run_directory.collected(plan, journal, RECORDS))
         if reference is not None:
             baseline = run_directory.collected(plan, reference.journal, BASELINE)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.manifest import check_same_time, read_manifest
+from harness.comparable import check, check_prompts
+from harness.manifest import read_manifest
 from harness.plan import AR
 from harness.records import Record, read_baseline, read_records
 
@@ -43,7 +44,8 @@ def read_arms(directories: Sequence[Path]) -> tuple[list[Arm], list[dict[str, An
             mine = [record for record in records if record.width == width]
             name = _label(manifest, width if len(widths) > 1 or width > 1 else None)
             arms.append(Arm(name, directory.name, mode, mine, baseline))
-    check_same_time((manifest["directory"], manifest["config"]) for manifest in manifests)
+    check((manifest["directory"], manifest["config"]) for manifest in manifests)
+    check_prompts((arm.run, arm.records) for arm in arms)
     names = Counter(arm.name for arm in arms)
     return [
         arm

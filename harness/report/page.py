@@ -8,7 +8,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from harness.manifest import time_of
+from harness.comparable import machines, time_of, unlike_seconds
 from harness.report.answers import answers
 from harness.report.arms import Arm
 from harness.report.panels import panels
@@ -48,19 +48,23 @@ def _header(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]]) -> str:
     lines = [f"<h1>{escape(_title(manifests))}</h1>"]
     for manifest in manifests:
         config, code = manifest["config"], manifest.get("code", {})
-        machine = manifest.get("machine", {})
+        drawn = any(config["temperatures"])
         about = [
             time_of(config),
             f"{config['dtype']}",
             f"at most {config['max_new_tokens']} tokens",
             f"turns: {config['turns']}",
             f"seed {config['seed']}",
+            *([f"top-k {config['top_k']}, top-p {config['top_p']:g}"] if drawn else []),
             f"commit {str(code.get('commit'))[:12]}{' (with changes)' if code.get('dirty') else ''}",
-            f"{machine.get('cpu')}, {_count(machine, 'cores')}, {_count(machine, 'torch_threads')}",
+            " and ".join(machines(manifest)),
         ]
         lines.append(
             f'<p class="soft"><b>{escape(manifest["directory"])}</b>: {escape("; ".join(about))}</p>'
         )
+    why = unlike_seconds(manifests)
+    if why is not None:
+        lines.append(f'<p class="note">Seconds of these runs do not compare: {escape(why)}.</p>')
     if any(arm.mode == "replay" for arm in arms):
         lines.append(
             '<p class="note">Replayed runs computed their traces along AR\'s stored outputs and have no '
@@ -68,8 +72,3 @@ def _header(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]]) -> str:
             "one draw.</p>"
         )
     return "\n".join(lines)
-
-
-def _count(machine: dict[str, Any], name: str) -> str:
-    number, unit = machine.get(name), name.removeprefix("torch_")
-    return f"{number} {unit.removesuffix('s') if number == 1 else unit}"

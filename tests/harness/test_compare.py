@@ -46,6 +46,24 @@ def test_two_methods_on_common_prompts(tmp_path: Path, capsys: pytest.CaptureFix
     assert second["lossless"] == "exact"
 
 
+def test_seconds_of_other_machines_are_not_related(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    here = run(tmp_path / "ar", "--method autoregressive --benchmark gsm8k --prompts 2")
+    there = run(tmp_path / "draft", "--method fake-draft --benchmark gsm8k --prompts 2")
+    manifest = json.loads((there / "manifest.json").read_text())
+    manifest["machine"]["cpu"] = "Another"
+    (there / "manifest.json").write_text(json.dumps(manifest))
+    second = lines(capsys, here, there)[1]
+    assert "tok_per_s_ratio" not in second and second["S_ratio"]["value"] > 1
+    assert main([str(here), str(there)]) == 0
+    assert "tok/s / first: none between runs measured on different machines (" in capsys.readouterr().out
+
+
+def test_outputs_of_other_seeds_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    drawn = "--method autoregressive --benchmark gsm8k --prompts 2 --temperature 1 --seed"
+    one, two = (run(tmp_path / str(seed), f"{drawn} {seed}") for seed in (1, 2))
+    assert "same_output" not in lines(capsys, one, two)[1]
+
+
 def test_an_output_that_differs_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     good = run(tmp_path / "ar", "--method autoregressive --benchmark gsm8k --prompts 2")
     wrong = run(tmp_path / "wrong", "--method fake-wrong --benchmark gsm8k --prompts 2")

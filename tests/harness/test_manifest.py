@@ -10,33 +10,16 @@ import pytest
 
 from harness import provenance
 from harness.manifest import (
-    check_same_time,
     enter,
     fingerprint,
     first_difference,
     invocation,
     read_manifest,
-    time_of,
 )
 from methods.errors import UsageError
 
 CONFIG = {"method": "spd", "widths": {"1": {"options": {"n": 8}}}, "temperatures": (0.0, 1.0)}
 START = {"argv": ["--n", "8"]}
-
-
-def test_times_of_different_kinds_do_not_meet() -> None:
-    measured, replayed = {"mode": "decode"}, {"mode": "replay"}
-    emulated, projected = ({"mode": mode, "profile": {"name": "p"}} for mode in ("emulate", "project"))
-    assert [time_of(c) for c in (measured, projected)] == ["measured", "projected on p"]
-    check_same_time([("a", measured), ("b", replayed), ("c", {})])
-    check_same_time([("a", emulated), ("b", emulated)])
-    shared = {"mode": "decode", "processes": 2}
-    assert time_of(shared) == "measured with 2 processes at a time"
-    for other in (measured, projected, shared, {"mode": "emulate", "profile": {"name": "q"}}):
-        with pytest.raises(UsageError, match="side by side: a is emulated on p, b is "):
-            check_same_time([("a", emulated), ("b", other)])
-        with pytest.raises(UsageError, match="side by side: run is emulated on p, run is "):
-            check_same_time([("run", emulated), ("run", other)])
 
 
 def test_fingerprint_depends_on_values_and_not_on_order() -> None:
