@@ -31,7 +31,7 @@ lint: $(READY)  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)  ## mypy on harness and methods
+types: $(READY)  ## mypy on all packages
 	$(BIN)/mypy
 
 bench: $(READY)  ## time AR against model.generate and against the memory floor

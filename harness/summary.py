@@ -87,6 +87,11 @@ def worst(group: Sequence[Record]) -> Lossless | None:
     return next((status for status in WORST_FIRST if status in present), None)
 
 
+def checked(status: str | None, name: str) -> bool:
+    """Whether tables may show figure ``name``: no speedup without its losslessness status."""
+    return status not in (None, "unchecked") or name not in ("S0", "S", "wallclock_speedup")
+
+
 def table(lines: Sequence[dict[str, Any]]) -> str:
     """Result rows for people; intervals in brackets."""
     headers = ["benchmark", "T", "W", "prompts", "failed", "tokens"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import DEFAULT_PRESET
@@ -14,7 +15,7 @@ from harness.presets import load_preset
 from harness.sharding import ALONE, Shard, join
 from methods import registry
 from paper_tables import devices, plan, runs, table
-from paper_tables.plan import Row
+from paper_tables.plan import Row, Spec
 from paper_tables.render import SUFFIXES, check_format, render
 from paper_tables.runs import Sheet
 
@@ -65,7 +66,7 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
         plugins=tuple(options.plugin or ()),
         shard=shard,
     )
-    rows = _rows(spec.rows, options)
+    rows = _rows(spec, options)
     if not options.stored_only:
         runs.fill(sheet, rows)
         devices.fill(sheet, rows)
@@ -92,14 +93,26 @@ def file_of(options: argparse.Namespace, number: str, suffix: str) -> Path:
     return folder(options) / f"table{number}{size}{suffix}"
 
 
-def _rows(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
+def _rows(spec: Spec, options: argparse.Namespace) -> list[Row]:
     """The table's rows and those of ``--method``, marked where random drafters are asked for."""
-    chosen = [*rows, *(Row.of(name, name) for name in options.method or ())]
+    added = [_row(name, spec.width) for name in dict.fromkeys(options.method or ())]
+    known = {row.slug for row in spec.rows}
+    chosen = [*spec.rows, *(row for row in added if row.slug not in known)]
     if not options.untrained:
         return chosen
     return [
         row.with_options(" (untrained)", untrained=True) if row.method in _TRAINED else row for row in chosen
     ]
+
+
+def _row(name: str, width: int) -> Row:
+    """A method with its defaults, at the table's draft width if it knows widths."""
+    row = Row.of(name, name)
+    if width == 1:
+        return row
+    if "width" in registry.option_names(name):
+        return row.with_options(f" W={width}", width=width)
+    return replace(row, label=f"{name} W=1")
 
 
 def _parser() -> argparse.ArgumentParser:

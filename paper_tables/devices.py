@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from harness import runner
 from harness.device_runs import DeviceMode, device_run, run
@@ -14,7 +12,7 @@ from harness.profiles import Profile, load_profile
 from methods.errors import UsageError
 from paper_tables import stored
 from paper_tables.plan import Row
-from paper_tables.runs import Sheet, drafter, header, planned
+from paper_tables.runs import Sheet, drafter, header, planned, profile_facts
 
 _MODES: tuple[DeviceMode, ...] = ("project", "emulate")
 _EXIT_HEAD_LAYERS = 1
@@ -54,16 +52,12 @@ def _done(sheet: Sheet, row: Row, temperature: float, mode: DeviceMode, profile:
     path = sheet.on_devices(row, temperature, mode)
     if not path.exists():
         return False
-    about = stored.read(path).header
-    return (about["argv"], about["drafter"], canonical(about["profile"])) == (
+    header = stored.read(path).header
+    return (header["argv"], header["drafter"], canonical(header["profile"])) == (
         sheet.arguments(row, temperature),
         drafter(sheet.preset, row),
-        canonical(_about(sheet, profile)),
+        canonical(profile_facts(sheet.spec.profile or "")),
     )
-
-
-def _about(sheet: Sheet, profile: Profile) -> dict[str, Any]:
-    return {"name": sheet.spec.profile, **asdict(profile)}
 
 
 def _fill(sheet: Sheet, row: Row, temperature: float, modes: Sequence[DeviceMode], profile: Profile) -> None:
@@ -74,5 +68,5 @@ def _fill(sheet: Sheet, row: Row, temperature: float, modes: Sequence[DeviceMode
         print(f"T = {temperature:g}: {mode} {row.label} on {sheet.spec.profile}", file=sys.stderr)
         job = device_run(plan, mode, sheet.spec.profile)
         outcome = run(job, traces, sys.argv)
-        about = {**header(sheet, row, temperature, job.plan), "profile": _about(sheet, profile)}
-        stored.write(sheet.on_devices(row, temperature, mode), about, outcome.records, outcome.baseline)
+        made = {**header(sheet, row, temperature, job.plan), "profile": profile_facts(sheet.spec.profile)}
+        stored.write(sheet.on_devices(row, temperature, mode), made, outcome.records, outcome.baseline)

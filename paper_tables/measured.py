@@ -30,7 +30,8 @@ class Interval:
 @dataclass(frozen=True)
 class Origin:
     """What a record was measured with: ``target`` and ``machine`` in words, ``dtype``, the cap on new
-    tokens of an answer, how tokens were drawn at T > 0, and what its drafter was trained on, if known."""
+    tokens of an answer, how tokens were drawn at T > 0, what its drafter was trained on, if known, and
+    which of its prompts are not the paper's."""
 
     target: str
     dtype: str
@@ -39,6 +40,7 @@ class Origin:
     top_k: int
     top_p: float
     training: str | None = None
+    subset: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def _figures(row: Row, line: Mapping[str, Any]) -> dict[str, Interval]:
     figures = {name: _interval(line, name) for name in FIGURES}
     if dict(row.options).get("runtime") == "distributed":
         figures[ON_RANKS] = figures.pop("wallclock_speedup")
+        del figures["tok_per_s"]
     return figures
 
 

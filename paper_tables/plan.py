@@ -10,7 +10,7 @@ from harness.paper_rows import PAPER_ROWS
 from harness.plan import AR
 from harness.records import Mode
 from methods.errors import UsageError
-from paper_tables import published
+from paper_tables.published import ALL_CELLS, MODELS
 
 Option = int | str | bool
 
@@ -87,7 +87,7 @@ class Row:
 class Spec:
     """One table. ``columns`` are result-row names of ``harness.summary``; ``published`` those of them
     that the paper prints too. ``mode`` "replay" lets rows that can be replayed be replayed;
-    ``printed_for`` names the columns of published figures: models, or ``published.ALL_CELLS``;
+    ``printed_for`` names the columns of published figures: models, or ``ALL_CELLS``;
     ``profile`` the devices of its emulated and projected columns."""
 
     number: str
@@ -97,7 +97,7 @@ class Spec:
     published: tuple[str, ...]
     mode: Mode = "replay"
     width: int = 1
-    printed_for: tuple[str, ...] = published.MODELS
+    printed_for: tuple[str, ...] = MODELS
     profile: str | None = None
     sizes: Mapping[str, Size] = field(default_factory=lambda: SIZES)
 
@@ -162,7 +162,7 @@ SPECS = {
             _TABLE3,
             ("step_acceptance", "S0", "S"),
             ("S0", "S"),
-            printed_for=(*published.MODELS, published.ALL_CELLS),
+            printed_for=(*MODELS, ALL_CELLS),
         ),
         Spec("4", "draft layers and pipeline stages", _TABLE4, ("step_acceptance", "S0", "S"), ("S",)),
         Spec(

@@ -57,7 +57,8 @@ def paper_figures() -> pd.DataFrame:
 
 
 def lookup(method: str, options: dict[str, int], temperature: float, benchmark: str) -> dict[str, pd.Series]:
-    """Published rows (default training mix) by model name for one row of Table 1, where there are any."""
+    """Published rows (default training mix) by model name for one row of Table 1; none for options that
+    leave open which row is meant."""
     frame = speedups()
     keep = (
         (frame["method"] == method)
@@ -67,7 +68,8 @@ def lookup(method: str, options: dict[str, int], temperature: float, benchmark: 
     )
     for name, value in options.items():
         keep &= frame[name] == value
-    return {row["model"]: row for _, row in frame[keep].iterrows()}
+    found = frame[keep]
+    return {row["model"]: row for _, row in found[~found["model"].duplicated(keep=False)].iterrows()}
 
 
 @dataclass(frozen=True)

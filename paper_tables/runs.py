@@ -6,18 +6,22 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import replay, runner
+from harness import benchmarks, replay, runner
 from harness.cli import BENCHMARKS, parse
+from harness.comparable import machine, machines
 from harness.drafters import preset_checkpoint
-from harness.manifest import read_manifest
+from harness.manifest import canonical, read_manifest
 from harness.plan import AR, Plan, make_plan
 from harness.presets import load_preset
-from harness.records import Mode
+from harness.profiles import load_profile
+from harness.records import Mode, Record
 from harness.runner import Outcome
 from harness.sharding import ALONE, Shard
+from harness.summary import TITLES
 from harness.summary import rows as summary_rows
 from methods import registry
 from methods.drafting.checkpoint import described
@@ -87,40 +91,66 @@ def measured(sheet: Sheet, rows: Sequence[Row]) -> tuple[list[Measured], dict[Ro
                 continue
             lines = summary_rows(found.records, found.baseline)
             width = found.records[0].width if found.records else 1
-            own = from_summary(row, lines, width=width, origin=_origin(found.header))
-            cells += _with_devices(sheet, row, temperature, own)
+            own = from_summary(row, lines, width=width, origin=_origin(found))
+            cells += _with_devices(sheet, row, temperature, found.header, own)
     return cells, reasons
 
 
-def _with_devices(sheet: Sheet, row: Row, temperature: float, cells: list[Measured]) -> list[Measured]:
+def _with_devices(
+    sheet: Sheet, row: Row, temperature: float, header: Mapping[str, Any], cells: list[Measured]
+) -> list[Measured]:
+    """``cells`` with the figures on the profile's devices, where they are of this very measurement."""
+    if sheet.spec.profile is None:
+        return cells
+    profile = profile_facts(sheet.spec.profile)
     for mode in ON_DEVICES:
         path = sheet.on_devices(row, temperature, mode)
-        if sheet.spec.profile is not None and path.exists():
-            found = stored.read(path)
+        found = stored.read(path) if path.exists() else None
+        if found is None or canonical(found.header.get("profile")) != canonical(profile):
+            continue
+        same = all(found.header.get(name) == header.get(name) for name in ("argv", "drafter"))
+        if same and not any(record.error for record in found.records):
             lines = summary_rows(found.records, found.baseline)
             cells = [with_devices(cell, mode, lines) for cell in cells]
     return cells
 
 
-def _origin(header: Mapping[str, Any]) -> Origin:
-    """What the header of stored records says of how they were measured."""
+def profile_facts(profile: str) -> dict[str, Any]:
+    """What records on the devices of ``profile`` say of it."""
+    return {"name": profile, **dataclasses.asdict(load_profile(profile))}
+
+
+def _origin(found: Stored) -> Origin:
+    """What stored records say of how they were measured."""
+    header = found.header
     lacking = [name for name in ("argv", "machine", "target", "torch") if name not in header]
     if lacking:
         raise UsageError(f"stored records of {header.get('label')!r} do not say their {', '.join(lacking)}")
-    request, machine = parse(header["argv"]), header["machine"]
-    cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
-    gpus = [f"{machine['gpus'].count(name)} x {name}" for name in dict.fromkeys(machine["gpus"])]
+    request = parse(header["argv"])
     processes = header.get("processes", 1)
+    machines = header.get("machines") or [machine(header["machine"], header["torch"])]
     shared = [f"{processes} processes at a time"] if processes > 1 else []
     return Origin(
         target=header["target"]["target"],
         dtype=header["target"]["dtype"],
-        machine=", ".join([*gpus, machine["cpu"], cores, *shared, f"torch {header['torch']}"]),
+        machine=", ".join([" and ".join(machines), *shared]),
         max_new_tokens=request.max_new_tokens,
         top_k=request.top_k,
         top_p=request.top_p,
         training=_in_words(header.get("training")),
+        subset=_not_the_papers(found.records),
     )
+
+
+def _not_the_papers(records: Sequence[Record]) -> str | None:
+    """Which benchmarks' prompts are not the paper's, because a source without some of them was used."""
+    parts = []
+    for name in dict.fromkeys(record.benchmark for record in records):
+        used = {record.prompt_id for record in records if record.benchmark == name}
+        papers = used & set(benchmarks.get(name).paper_ids() or used)
+        if papers != used:
+            parts.append(f"{TITLES[name]}: {len(papers)} of {len(used)} of them in the paper's subset")
+    return "; ".join(parts) or None
 
 
 def _in_words(training: Mapping[str, Any] | None) -> str | None:
@@ -137,9 +167,13 @@ def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
     table and raises ``UsageError``.
     """
     for temperature in sheet.size.temperatures:
-        todo = sheet.shard.agreed(lambda t=temperature: [not _done(sheet, row, t) for row in rows])
+        todo = sheet.shard.agreed(partial(_missing, sheet, rows, temperature))
         if any(todo):
             _fill(sheet, [row for row, missing in zip(rows, todo, strict=True) if missing], temperature)
+
+
+def _missing(sheet: Sheet, rows: Sequence[Row], temperature: float) -> list[bool]:
+    return [not _done(sheet, row, temperature) for row in rows]
 
 
 def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
@@ -187,9 +221,10 @@ def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
         (replayed if mode == "replay" else decoded)[row] = plan
     if replayed:
         print(f"T = {temperature:g}: replaying {', '.join(r.label for r in replayed)}", file=sys.stderr)
-        outcomes = replay.run(list(replayed.values()), sys.argv)
-        for (row, plan), outcome in zip(replayed.items(), outcomes, strict=True):
-            _store(sheet, row, temperature, "replay", plan, outcome)
+        plans = {plan.directory: plan for plan in replayed.values()}  # two rows can be one run
+        outcomes = dict(zip(plans, replay.run(list(plans.values()), sys.argv), strict=True))
+        for row, plan in replayed.items():
+            _store(sheet, row, temperature, "replay", plan, outcomes[plan.directory])
     for number, (row, plan) in enumerate(decoded.items(), start=1):
         print(f"[{number}/{len(decoded)}] T = {temperature:g}: decoding {row.label}", file=sys.stderr)
         outcome = runner.run(plan, sys.argv)
@@ -241,7 +276,8 @@ def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[st
         "facts": [entry["facts"] for entry in manifest["config"]["widths"].values()],
         "processes": manifest["processes"],
         "code": manifest["code"],
-        "machine": {name: manifest["machine"][name] for name in ("cpu", "cores", "gpus")},
+        "machine": {name: manifest["machine"][name] for name in ("cpu", "cores", "gpus", "torch_threads")},
+        "machines": machines(manifest),
         "torch": manifest["versions"]["torch"],
         "started_at": manifest["started_at"],
     }

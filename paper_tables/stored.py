@@ -88,8 +88,10 @@ def _values(record: Record, reference: Mapping[tuple[str, str, int, int], Record
     ]
     if reference:
         other = reference.get(_pair(record))
-        known = other is not None and other.error is None and other.decode_s is not None
-        values += [round(other.decode_s, 4), other.decoded] if other and known else [None, None]
+        if other is None or other.error is not None or other.decode_s is None:
+            values += [None, None]
+        else:
+            values += [round(other.decode_s, 4), other.decoded]
     return values
 
 

@@ -202,7 +202,9 @@ def _amount(temperature: float, part: pd.DataFrame) -> str:
         if temperature == 0
         else _either(f", top-k {r.top_k}, top-p {r.top_p:g}" for r in known.itertuples())
     )
-    note = f"T = {temperature:g}{law}: {int(part['prompts'].max())} prompts per benchmark"
+    counts = _either(f"{int(count)}" for count in part["prompts"].dropna())
+    foreign = _either(part["subset"].dropna())
+    note = f"T = {temperature:g}{law}: {counts} prompts per benchmark{foreign and f' ({foreign})'}"
     caps = _either(str(cap) for cap in known["max_new_tokens"])
     return f"{note}, at most {caps} new tokens each." if caps else f"{note}."
 

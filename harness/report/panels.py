@@ -11,6 +11,8 @@ from harness.records import Record
 from harness.report import charts, trace
 from harness.report.arms import Arm
 from harness.report.charts import Series
+from harness.report.tables import status_of
+from harness.summary import checked, worst
 
 
 def panels(arms: Sequence[Arm], temperature: float) -> str:
@@ -20,8 +22,8 @@ def panels(arms: Sequence[Arm], temperature: float) -> str:
     drawn = [
         _panel("Speedups", "S0, S and measured wall-clock; the dashed line is AR", _speedups(held)),
         _panel(
-            "L_acc by prompt",
-            "prompts per bin of 0.25",
+            "L_acc by answer",
+            "answers per bin of 0.25",
             charts.histogram([_l_acc(arm, records) for arm, records in drafting], "L_acc", 0.25),
         ),
         _panel(
@@ -58,6 +60,8 @@ def _speedups(held: Sequence[tuple[Arm, list[Record]]]) -> str:
     ):
         points = []
         for row, (arm, records) in enumerate(held):
+            if not checked(status_of(arm, worst(records)), "S"):
+                continue
             estimate = figure(arm, records)
             if estimate is not None:
                 points.append((float(row), estimate.pooled, _with_interval(estimate)))
@@ -80,7 +84,7 @@ def _l_acc(arm: Arm, records: Sequence[Record]) -> Series:
         if found is not None:
             bins[int(found.pooled / 0.25) * 0.25] += 1
     points = [
-        (low, float(count), f"{count} prompts, L_acc {low:g} to {low + 0.25:g}")
+        (low, float(count), f"{count} answers, L_acc {low:g} to {low + 0.25:g}")
         for low, count in sorted(bins.items())
     ]
     return Series(arm.name, points)

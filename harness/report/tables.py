@@ -10,7 +10,7 @@ from typing import Any
 from harness import metrics
 from harness.plan import AR
 from harness.report.arms import Arm
-from harness.summary import OVERALL, TITLES, rows
+from harness.summary import OVERALL, TITLES, checked, rows, worst
 
 FIGURES = {
     "S0": "S0",
@@ -31,13 +31,13 @@ def figures(arms: Sequence[Arm], temperature: float) -> str:
     body = []
     for arm, line in table:
         overall = line["benchmark"] == OVERALL
-        status = "reference" if arm.records[0].method == AR else line["lossless"] or "-"
+        status = status_of(arm, line["lossless"])
         bad = "bad" if status in ("mismatch", "unchecked") else ""
         cells = "".join(f"<td>{_number(line, name, status)}</td>" for name in shown)
         body.append(
             f'<tr class="{"overall" if overall else ""}"><td>{escape(arm.name) if overall else ""}</td>'
             f'<td class="text">{TITLES.get(line["benchmark"], escape(line["benchmark"]))}</td>'
-            f'<td class="text {bad}">{escape(status)}</td>{cells}'
+            f'<td class="text {bad}">{escape(status or "-")}</td>{cells}'
             f"<td>{line['prompts']}</td><td>{line['tokens']}</td><td>{line['failed'] or ''}</td></tr>"
         )
     head = "".join(f"<th>{title}</th>" for title in shown.values())
@@ -55,10 +55,14 @@ def _lines(arm: Arm, temperature: float) -> list[dict[str, Any]]:
     ]
 
 
-def _number(line: dict[str, Any], name: str, status: str) -> str:
+def status_of(arm: Arm, lossless: str | None) -> str | None:
+    """What AR is compared with is itself: "reference"."""
+    return "reference" if arm.records[0].method == AR else lossless
+
+
+def _number(line: dict[str, Any], name: str, status: str | None) -> str:
     value, interval = line[name], line[f"{name}_interval"]
-    # No speedup without its losslessness status.
-    if value is None or (status in ("-", "unchecked") and name in ("S0", "S", "wallclock_speedup")):
+    if value is None or not checked(status, name):
         return "-"
     digits = 1 if name == "tok_per_s" else 2
     spread = (
@@ -86,7 +90,8 @@ def categories(arms: Sequence[Arm], temperature: float) -> str:
         cells = ""
         for arm in drafting:
             mine = [r for r in arm.at(temperature) if (r.benchmark, r.category) == (benchmark, category)]
-            s, acceptance = metrics.s(mine), metrics.step_acceptance(mine)
+            s = metrics.s(mine) if checked(worst(mine), "S") else None
+            acceptance = metrics.step_acceptance(mine)
             second = f" <small>{acceptance.pooled:.2f}</small>" if acceptance else ""
             cells += f"<td>{f'{s.pooled:.2f}{second}' if s else '-'}</td>"
         body.append(f"<tr><td>{TITLES.get(benchmark, benchmark)}: {escape(str(category))}</td>{cells}</tr>")

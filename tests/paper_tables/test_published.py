@@ -28,6 +28,12 @@ def test_s0_follows_from_s(method, options, temperature, benchmark, model, s0, s
     assert row["S0"] == pytest.approx(s0, abs=0.005)
 
 
+@pytest.mark.parametrize("method", ["eagle3", "ppsd", "spd"])
+def test_options_that_leave_the_row_open_have_no_figures(method):
+    assert not published.lookup(method, {}, 0.0, "overall")
+    assert not published.figures(method, {}, 0.0, "overall")
+
+
 def test_every_row_is_named_once_and_has_a_source():
     frame = published.speedups()
     assert not frame.duplicated(published.KEY).any()

@@ -281,6 +281,25 @@ def test_records_that_do_not_say_their_machine_are_refused(sheet, world):
         runs.measured(sheet, [NGRAM])
 
 
+def test_two_rows_that_are_one_run_are_run_once(sheet, world):
+    same = Row.of("n-gram of five", "ngram", m=5)
+    runs.fill(sheet, [NGRAM, same])
+    assert world["replay"] == [[sheet.runs / "ngram-replay"]]
+    cells, _ = runs.measured(sheet, [NGRAM, same])
+    assert {cell.row for cell in cells} == {NGRAM, same}
+
+
+def test_every_machine_and_foreign_prompts_are_named(sheet, world):
+    runs.fill(sheet, [NGRAM])
+    path = stored.file_of(sheet.folder, NGRAM, sheet.size_name, 0.0, "replay")
+    header, *lines = path.read_text().splitlines()
+    moved = {**json.loads(header), "machines": ["A, 2 cores, torch 2", "B, 4 cores, torch 2"]}
+    path.write_text("\n".join([json.dumps(moved), *lines]) + "\n")
+    origin = runs.measured(sheet, [NGRAM])[0][0].origin
+    assert origin.machine == "A, 2 cores, torch 2 and B, 4 cores, torch 2"
+    assert origin.subset == "GSM8K: 0 of 2 of them in the paper's subset"
+
+
 def test_other_arguments_are_another_record(sheet, world):
     runs.fill(sheet, [NGRAM])
     longer = dataclasses.replace(sheet, size=Size(prompts={0.0: 2}, max_new_tokens=16))
@@ -377,6 +396,19 @@ def test_a_method_can_be_added_to_every_table(tmp_path, monkeypatch, capsys):
     for number in SPECS:
         assert cli.main([number, "--preset", "tiny", "--method", "mine", "--results", str(tmp_path)]) == 0
         assert "| mine " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "label"), [("eagle3", "eagle3 W=4"), ("ngram", "ngram W=1")])
+def test_an_added_method_has_the_tables_width(name, label, tmp_path):
+    options = cli._parser().parse_args(["5", "--method", name, "--method", name])
+    *rows, added = cli._rows(SPECS["5"], options)
+    assert added.label == label and rows == list(SPECS["5"].rows)
+    assert (("width", 4) in added.options) == (name == "eagle3")
+
+
+def test_a_row_the_table_has_is_not_added(tmp_path):
+    options = cli._parser().parse_args(["1", "--method", "ngram"])
+    assert cli._rows(SPECS["1"], options) == list(SPECS["1"].rows)
 
 
 def test_unwritable_results_are_refused(tmp_path, monkeypatch, capsys):
