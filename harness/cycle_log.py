@@ -42,8 +42,11 @@ class CycleLog:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        log = self._directory / LOG
+        # Also what a killed start logged and could not sum up.
+        if self._trace is not None or (log.stat().st_size and not (self._directory / SUMMARY).exists()):
+            write_json(self._directory / SUMMARY, breakdowns(log))
         if self._trace is not None:
-            write_json(self._directory / SUMMARY, breakdowns(self._directory / LOG))
             write_json(self._directory / TRACE, self._trace)
 
     def append(self, key: Key, layout: Layout, steps: Sequence[Step], reports: Sequence[Report]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Mapping
 from string import Formatter
@@ -26,8 +27,7 @@ def preset_checkpoint(preset: Preset, method: str, options: Mapping[str, str]) -
     values = {name: _value(method, name, options) for _, name, _, _ in Formatter().parse(entry) if name}
     if not entry.startswith(SHIPPED):
         return entry.format_map(_all_given(preset, method, values))
-    pattern = entry.format_map({name: "*" if value is None else value for name, value in values.items()})
-    fitting = shipped(pattern)
+    fitting = shipped(entry.format_map({name: _pattern(value) for name, value in values.items()}))
     if not fitting:
         every = shipped(entry.format_map(dict.fromkeys(values, "*")))
         names = ", ".join(text.rpartition("/")[2] for text in every) or "none"
@@ -37,6 +37,10 @@ def preset_checkpoint(preset: Preset, method: str, options: Mapping[str, str]) -
             "--checkpoint, train one with python -m harness.train, or take --untrained for a random one"
         )
     return max(fitting, key=lambda text: [int(number) for number in re.findall(r"\d+", text)])
+
+
+def _pattern(value: str | None) -> str:
+    return "*" if value is None else glob.escape(value)
 
 
 def _value(method: str, name: str, options: Mapping[str, str]) -> str | None:

@@ -64,9 +64,10 @@ def number(text: str, kind: Callable[[str], Any], ok: Callable[[Any], bool], all
     """``text`` as a finite number of ``kind`` that is ``ok``; else ``allowed`` goes into the message."""
     try:
         value = kind(text)
+        good = abs(value) < 1 << 63 if isinstance(value, int) else math.isfinite(value)
     except ValueError:
-        value = None
-    if value is None or not math.isfinite(value) or not ok(value):
+        good = False
+    if not good or not ok(value):
         raise argparse.ArgumentTypeError(f"must be {allowed}, got {text}")
     return value
 

@@ -11,7 +11,7 @@ import json
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tabulate import tabulate
 
 from harness.emulation import emulate
 from harness.entry import Parser, exit_code, milliseconds, path, positive, seed
-from harness.manifest import read_manifest
+from harness.manifest import read_manifest, write_json
 from harness.profiles import Profile, load_profile, profile_names
 from harness.projection import Devices, project, recorded_verdicts
 from harness.records import read_records
@@ -50,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--tokens", type=positive, default=512, metavar="N", help="tokens to decode after the first"
     )
-    p.add_argument("--layout", default="n+1", metavar="NAME", help="n+1, or n: drafter beside stage 1")
+    p.add_argument(
+        "--layout", metavar="NAME", help="n+1, or n: drafter beside stage 1 (default: the records', else n+1)"
+    )
     p.add_argument("--stage-layers", metavar="5;9;9;9", help="uneven stages, at the profile's time a layer")
     p.add_argument("--draft-ms", type=milliseconds, metavar="MS", help="instead of the profile's")
     p.add_argument("--verify-ms", type=milliseconds, metavar="MS", help="instead of the profile's")
@@ -67,11 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the rows of all ``--n``."""
+    if args.timings is not None and not args.emulate:
+        raise UsageError("--timings is of emulated runs: give --emulate as well")
     profile = load_profile(args.profile)
     accepted = _verdicts(args)
+    recorded = _recorded(args.records) if args.records is not None else _Recorded()
+    args.layout = args.layout or recorded.layout
     rows: list[dict[str, Any]] = []
     for n in args.n:
-        rows += _rows(args, profile, n, accepted)
+        rows += _rows(args, profile, devices_of(profile, n, args, recorded), n, accepted)
     print(tabulate([[row[key] for key in HEADERS] for row in rows], list(HEADERS.values()), floatfmt=".3f"))
     verdicts = {"acceptance": sum(accepted) / len(accepted), "records": args.records and str(args.records)}
     about = {"target": profile.target, "tokens": args.tokens, **verdicts}
@@ -79,9 +85,31 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def devices_of(profile: Profile, n: int, args: argparse.Namespace) -> Devices:
+@dataclass(frozen=True)
+class _Recorded:
+    """What the recorded run says of its drafter: its layers if known, and whether it worked after stage
+    1 instead of beside the stages."""
+
+    layout: str = "n+1"
+    draft_layers: int | None = None
+    series: bool = False
+
+
+def _recorded(directory: Path) -> _Recorded:
+    config = read_manifest(directory)["config"]
+    width = next(iter(config["widths"].values()))
+    options, facts = width["options"], width["facts"]
+    exits = config["method"] == "ppsd"  # by a head of one layer, after stage 1
+    return _Recorded(
+        options.get("layout", "n+1"),
+        1 if exits else facts.get("draft_layers"),
+        exits or options.get("schedule") == "post-step",
+    )
+
+
+def devices_of(profile: Profile, n: int, args: argparse.Namespace, recorded: _Recorded) -> Devices:
     """The profile's devices for ``n`` stages with what the command line changes."""
-    times = profile.pipeline(n)
+    times = profile.pipeline(n, recorded.draft_layers if args.draft_ms is None else None)
     layers = [profile.num_layers / n] * n
     if args.stage_layers is not None:
         try:
@@ -99,15 +127,14 @@ def devices_of(profile: Profile, n: int, args: argparse.Namespace) -> Devices:
         draft_s=_seconds(args.draft_ms, times.draft_s),
         verify_s=_seconds(args.verify_ms, profile.verify_s),
         hop_s=_seconds(args.hop_ms, profile.hop_s),
-        series=args.records is not None and _in_series(args.records),
+        series=recorded.series,
         beside_first=not Layout.named(args.layout, n).own_drafter,
     )
 
 
 def _rows(
-    args: argparse.Namespace, profile: Profile, n: int, accepted: Sequence[bool]
+    args: argparse.Namespace, profile: Profile, devices: Devices, n: int, accepted: Sequence[bool]
 ) -> list[dict[str, Any]]:
-    devices = devices_of(profile, n, args)
     if devices.bottleneck_s == 0:
         raise UsageError(f"profile {args.profile}: with n = {n} no device takes any time")
     projected = project(accepted, args.tokens, devices)
@@ -144,12 +171,11 @@ def _rows(
 
 
 def _store(directory: Path, n: int, layout: str, run: Any) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     name = f"n{n}-{layout.replace('+', '_')}"
     fills = {fill: asdict(times) for fill, times in by_fill(run.result.steps).items()}
-    (directory / f"{name}-cycles.json").write_text(json.dumps(fills, indent=1))
+    write_json(directory / f"{name}-cycles.json", fills)
     trace = chrome_trace(Layout.named(layout, n), [report.spans for report in run.reports])
-    (directory / f"{name}-trace.json").write_text(json.dumps(trace))
+    write_json(directory / f"{name}-trace.json", trace)
 
 
 def _verdicts(args: argparse.Namespace) -> list[bool]:
@@ -161,13 +187,6 @@ def _verdicts(args: argparse.Namespace) -> list[bool]:
         raise UsageError(f"--acceptance must be in [0, 1], got {args.acceptance:g}")
     chance = random.Random(args.seed)
     return [chance.random() < args.acceptance for _ in range(_ASSUMED_VERDICTS)]
-
-
-def _in_series(directory: Path) -> bool:
-    """Whether the drafter of the recorded run worked after stage 1 instead of beside the stages."""
-    config = read_manifest(directory)["config"]
-    options = next(iter(config["widths"].values()))["options"]
-    return config["method"] == "ppsd" or options.get("schedule") == "post-step"
 
 
 def _seconds(milliseconds: float | None, default: float) -> float:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from harness import replay
 from harness.cli import parse
+from harness.comparable import time_of
 from harness.entry import exit_code
 from harness.judge_answers import write_judge_answers
 from harness.manifest import write_json
@@ -47,10 +48,15 @@ def execute(argv: Sequence[str]) -> int:
     plan, outcome = _emulated(plan, argv) if request.emulate is not None else (plan, _recorded(plan, argv))
     if shard.rank:
         return 0  # what became of all prompts is for the first process to tell
-    result = summary(request.method, request.preset, str(plan.directory), outcome.records, outcome.baseline)
+    time = time_of(plan.config)
+    result = summary(
+        request.method, request.preset, str(plan.directory), time, outcome.records, outcome.baseline
+    )
     write_json(plan.directory / SUMMARY, result)
     write_judge_answers(plan.directory, outcome.records)
     print(table(result["results"]))
+    if not time.startswith("measured"):
+        print(f"times: {time}")
     print(f"records: {plan.directory}")
     print(json.dumps(brief(result), allow_nan=False), flush=True)
     return 0 if outcome.clean else 1

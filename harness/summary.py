@@ -18,11 +18,16 @@ RATIOS = ("tok_per_s", "L_acc", "S0", "S", "wallclock_speedup", "step_acceptance
 
 
 def summary(
-    method: str, preset: str | None, run: str, records: Sequence[Record], baseline: Sequence[Record] = ()
+    method: str,
+    preset: str | None,
+    run: str,
+    time: str,
+    records: Sequence[Record],
+    baseline: Sequence[Record] = (),
 ) -> dict[str, Any]:
-    """A run's figures: ``method, preset, run, results``; see ``rows``. Its ``brief`` form is the last
-    line of a run's output."""
-    return {"method": method, "preset": preset, "run": run, "results": rows(records, baseline)}
+    """A run's figures: ``method, preset, run``, whose ``time`` its seconds are, and ``results``; see
+    ``rows``. Its ``brief`` form is the last line of a run's output."""
+    return {"method": method, "preset": preset, "run": run, "time": time, "results": rows(records, baseline)}
 
 
 def rows(records: Sequence[Record], baseline: Sequence[Record] = ()) -> list[dict[str, Any]]:

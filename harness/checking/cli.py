@@ -68,7 +68,8 @@ def execute(argv: Sequence[str]) -> int:
         outcomes.append(outcome)
     ran = {"size": args.size, **dataclasses.asdict(size), "python": platform.python_version()}
     print(output.report(checks, outcomes, ran, time.perf_counter() - started), flush=True)
-    return int(any(outcome.status == "failed" for outcome in outcomes))
+    statuses = {outcome.status for outcome in outcomes}
+    return int("failed" in statuses or "passed" not in statuses)
 
 
 def one_thread(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
@@ -83,16 +84,16 @@ def one_thread(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
 
 def subjects_of(args: argparse.Namespace) -> list[Subject]:
     """What a command line asks to check; ``UsageError`` for what does not fit together."""
-    if args.method is None:
-        given = [f"--{name}" for name in ("option", "n", "width", "checkpoint") if getattr(args, name)]
-        if given:
-            raise UsageError(f"{given[0]} needs --method NAME; known: {', '.join(registry.names())}")
-        return builtin()
     if not args.real:
         for name in ("checkpoint", "preset", "dtype", "data_dir"):
             if getattr(args, name):
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag} belongs to a real target: give --real as well")
+    if args.method is None:
+        given = [f"--{name}" for name in ("option", "n", "width", "checkpoint") if getattr(args, name)]
+        if given:
+            raise UsageError(f"{given[0]} needs --method NAME; known: {', '.join(registry.names())}")
+        return builtin()
     options = typed(args.method, parse_pairs(args.option or ()))
     axes = []
     for name in ("n", "width"):

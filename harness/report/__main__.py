@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.entry import Parser, exit_code, natural, path
+from harness.journal import write_whole
 from harness.report.arms import read_arms
 from harness.report.page import render
 from methods.errors import UsageError
@@ -22,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(options: argparse.Namespace) -> int:
     """As ``main``, with exceptions passed through."""
     arms, manifests = read_arms(options.runs)
-    options.output.write_text(render(arms, manifests, _tokenizer(manifests), options.texts), encoding="utf-8")
+    write_whole(options.output, render(arms, manifests, _tokenizer(manifests), options.texts))
     print(options.output)
     return 0
 

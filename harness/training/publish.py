@@ -22,7 +22,7 @@ from harness import replay
 from harness.cli import parse
 from harness.plan import make_plan
 from harness.summary import OVERALL, rows
-from harness.training.session import CURVE
+from harness.training.session import CURVE, step_of
 from methods.drafting import checkpoint
 from methods.drafting.checkpoint import HEAD, DraftConfig
 from methods.drafting.vocabulary import DraftVocabulary
@@ -52,8 +52,8 @@ def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
 
     Raises ``UsageError`` unless ``request.head`` is a head of a training run for ``target``.
     """
-    drawn = curve(request.head.absolute().parent.parent)
     config, tensors, _ = checkpoint.read(request.head, checkpoint.method_of(request.head))
+    drawn = curve(request.head.absolute().parent.parent, config.training.get("steps", sys.maxsize))
     checkpoint.check_target(config, target.shape, str(request.head))
     tensors = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
     if HEAD in tensors:
@@ -68,12 +68,14 @@ def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
     return figures
 
 
-def curve(run: Path) -> dict[str, Any]:
-    """The curve of the training run in the directory ``run``: mean losses of ``_POINTS`` equal shares of
-    the steps, and every evaluation on held-out data, each at the supervised tokens seen by then."""
+def curve(run: Path, steps_taken: int) -> dict[str, Any]:
+    """The curve of the training run in the directory ``run`` up to a checkpoint's step: mean losses of
+    ``_POINTS`` equal shares of the steps, and every evaluation on held-out data, each at the supervised
+    tokens seen by then."""
     if not (run / CURVE).is_file():
         raise UsageError(f"{run} is no training run: it has no {CURVE}; give a directory RUN/heads/LABEL")
-    entries = [json.loads(line) for line in (run / CURVE).read_text("utf-8").splitlines()]
+    lines = (run / CURVE).read_text("utf-8", errors="replace").splitlines()
+    entries = [json.loads(line) for line in lines if step_of(line) <= steps_taken]
     steps = [entry for entry in entries if "loss" in entry]
     size = max(1, math.ceil(len(steps) / _POINTS))
     shares = [steps[start : start + size] for start in range(0, len(steps), size)]

@@ -20,7 +20,7 @@ import torch
 from harness.manifest import write_json
 from harness.provenance import package_commit, package_versions
 from harness.training.corpus import Corpus
-from methods.drafting.tensors import read_pickle
+from methods.drafting.tensors import read_pickle, sync
 from methods.errors import UsageError
 from methods.training.trainer import DATA, TARGET, StepReport, Trainer
 
@@ -110,7 +110,7 @@ class TrainingSession:
         """Drop what a killed process wrote after its last checkpoint: those steps come again."""
         path = self._directory / CURVE
         lines = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
-        kept = [line for line in lines if _step_of(line) <= step]
+        kept = [line for line in lines if step_of(line) <= step]
         temporary = path.with_suffix(".tmp")
         temporary.write_text("".join(line + "\n" for line in kept), "utf-8")
         os.replace(temporary, path)
@@ -168,6 +168,7 @@ class TrainingSession:
         path = self._directory / STATE
         temporary = path.with_suffix(".tmp")
         torch.save({"trainer": self._trainer.state_dict(), "evaluated": self._evaluated}, temporary)
+        sync(temporary)
         os.replace(temporary, path)
         for task in self._trainer.tasks:
             task.save(
@@ -219,7 +220,7 @@ class TrainingSession:
             print(text, file=sys.stderr, flush=True)
 
 
-def _step_of(line: str) -> float:
+def step_of(line: str) -> float:
     """The step a line of the curve belongs to; beyond all for a torn one."""
     try:
         return json.loads(line)["step"]

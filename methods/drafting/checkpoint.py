@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from methods.drafting.decoder_layer import LayerConfig
 from methods.drafting.source import resolve
-from methods.drafting.tensors import file_sha256, read_safetensors
+from methods.drafting.tensors import file_sha256, read_safetensors, sync
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.target.shape import TargetShape
@@ -93,11 +93,13 @@ def write(directory: Path, tensors: Mapping[str, Tensor], config: DraftConfig) -
     directory.mkdir(parents=True, exist_ok=True)
     partial = directory / "draft.partial"
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, partial)
+    sync(partial)
     digest = file_sha256(partial)
     file = directory / f"draft-{digest[:16]}.safetensors"
     os.replace(partial, file)
     content = dataclasses.asdict(config) | {"tensors": file.name, "tensors_sha256": digest}
     partial.write_text(_as_text(content), encoding="utf-8")
+    sync(partial)
     os.replace(partial, directory / _CONFIG_NAME)
     for older in directory.glob("draft-*.safetensors"):
         if older != file:

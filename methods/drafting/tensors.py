@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -71,3 +72,9 @@ def build_from(build: Callable[[], M], tensors: Mapping[str, Tensor], dtype: tor
         raise UsageError(f"{source} does not fit: {'; '.join(faults)}")
     module.load_state_dict({name: value.to(dtype) for name, value in tensors.items()}, assign=True)
     return module
+
+
+def sync(path: Path) -> None:
+    """Have the content of ``path`` on the disk, before another file is replaced or deleted for it."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

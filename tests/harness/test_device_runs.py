@@ -12,6 +12,7 @@ import torch
 from replay_world import install
 
 from harness import device_runs, run_directory, runner
+from harness import project as project_command
 from harness.cli import parse
 from harness.manifest import read_manifest
 from harness.plan import make_plan
@@ -55,6 +56,18 @@ def test_projected_records_have_the_trace_and_the_devices_seconds(tmp_path: Path
     line = rows(outcome.records, outcome.baseline)[0]
     tokens, seconds = line["tokens"], sum(r.decode_s for r in outcome.records if r.temperature == 0)
     assert line["wallclock_speedup"] == pytest.approx(tokens * profile.ar_s / seconds)
+
+
+def test_a_projection_uses_the_recorded_drafters_layers_and_layout(tmp_path: Path, capsys) -> None:
+    line = LINE.replace("--temperature 1 ", "") + " --method ppsd --untrained --n 4 --option layout=n"
+    plan = make_plan(parse([*line.split(), "--results", str(tmp_path)]))
+    replay([plan], [])
+    argv = ["--records", str(tmp_path), "--n", "4"]
+    assert project_command.main(argv) == 2
+    assert "no figures for n = 4 with Ls = 1" in capsys.readouterr().err
+    assert project_command.main([*argv, "--draft-ms", "1"]) == 0
+    (row,) = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    assert row["layout"] == "n"
 
 
 def test_what_is_stored_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,9 @@ def test_what_is_shipped_is_named_when_nothing_fits():
     with pytest.raises(UsageError) as refused:
         preset_checkpoint(preset(spd=SPD), "spd", {"n": "4"})
     assert str(refused.value).startswith(wanted)
+    for pattern in ("**", "*", "[1-9]"):
+        with pytest.raises(UsageError, match="no trained spd drafter for tiny with n = 8, draft_layers = "):
+            preset_checkpoint(preset(spd=SPD), "spd", {"draft_layers": pattern})
     with pytest.raises(UsageError, match=r"with n = 8 is shipped \(shipped: none\)"):
         preset_checkpoint(preset(ppsd="shipped:tiny/ppsd-n{n}"), "ppsd", {})
 

@@ -102,6 +102,11 @@ def test_the_command_projects_without_starting_anything(capsys):
         (["--acceptance", "1", "--stage-layers", "a;b", "--n", "4"], "expects numbers"),
         (["--acceptance", "1", "--layout", "x"], "unknown layout 'x'; allowed: n+1, n"),
         (["--acceptance", "1", "--emulate", "--draft-ms", "9000"], "works 9 s at a time cannot be emulated"),
+        (["--acceptance", "1", "--timings", "x"], "--timings is of emulated runs: give --emulate"),
+        (
+            ["--acceptance", "1", "--tokens", "1" + "0" * 400],
+            "argument --tokens: must be a whole number >= 1",
+        ),
         (["--n", "four"], "argument --n: must be a whole number >= 1, got four"),
     ],
 )
