@@ -11,12 +11,13 @@ import json
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
+from harness import projection_plot
 from harness.emulation import emulate
 from harness.entry import Parser, exit_code, milliseconds, path, positive, seed
 from harness.manifest import read_manifest, write_json
@@ -29,6 +30,8 @@ from methods.pipeline.distributed.layout import Layout
 from methods.target.partition import check_stage_layers
 
 _ASSUMED_VERDICTS = 4096
+_HOPS = 16
+"""Steps of the plotted curve."""
 HEADERS = {
     "n": "n",
     "layout": "layout",
@@ -59,6 +62,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--hop-ms", type=milliseconds, metavar="MS", help="instead of the profile's")
     p.add_argument("--emulate", action="store_true", help="run the real runtime with timed waits, too")
     p.add_argument("--timings", type=path, metavar="DIR", help="of emulated runs: breakdowns, Chrome traces")
+    p.add_argument(
+        "--plot", type=path, metavar="FILE", help="a picture: speedup by n, and by the time of a hop"
+    )
     p.add_argument("--seed", type=seed, default=0, metavar="S", help="of verdicts drawn from --acceptance")
     return p
 
@@ -71,13 +77,20 @@ def execute(args: argparse.Namespace) -> int:
     """Print the rows of all ``--n``."""
     if args.timings is not None and not args.emulate:
         raise UsageError("--timings is of emulated runs: give --emulate as well")
+    if args.plot is not None:
+        projection_plot.check(args.plot)
     profile = load_profile(args.profile)
     accepted = _verdicts(args)
     recorded = _recorded(args.records) if args.records is not None else _Recorded()
     args.layout = args.layout or recorded.layout
     rows: list[dict[str, Any]] = []
-    for n in args.n:
-        rows += _rows(args, profile, devices_of(profile, n, args, recorded), n, accepted)
+    curves: dict[int, list[tuple[float, float]]] = {}
+    for n in dict.fromkeys(args.n):
+        devices = devices_of(profile, n, args, recorded)
+        rows += _rows(args, profile, devices, n, accepted)
+        curves[n] = _by_hop(profile, devices, accepted, args.tokens) if args.plot is not None else []
+    if args.plot is not None:
+        projection_plot.draw(args.plot, rows, curves)
     print(tabulate([[row[key] for key in HEADERS] for row in rows], list(HEADERS.values()), floatfmt=".3f"))
     verdicts = {"acceptance": sum(accepted) / len(accepted), "records": args.records and str(args.records)}
     about = {"target": profile.target, "tokens": args.tokens, **verdicts}
@@ -130,6 +143,18 @@ def devices_of(profile: Profile, n: int, args: argparse.Namespace, recorded: _Re
         series=recorded.series,
         beside_first=not Layout.named(args.layout, n).own_drafter,
     )
+
+
+def _by_hop(
+    profile: Profile, devices: Devices, accepted: Sequence[bool], tokens: int
+) -> list[tuple[float, float]]:
+    """(milliseconds of a hop, projected speedup): from none to a hop as long as the slowest device."""
+    points = []
+    for step in range(_HOPS + 1):
+        hop_s = devices.bottleneck_s * step / _HOPS
+        projected = project(accepted, tokens, replace(devices, hop_s=hop_s))
+        points.append((1e3 * hop_s, projected.speedup(profile.ar_s)))
+    return points
 
 
 def _rows(

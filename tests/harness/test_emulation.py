@@ -93,6 +93,17 @@ def test_the_command_projects_without_starting_anything(capsys):
     assert 2.4 < line["rows"][0]["speedup"] < 3.0
 
 
+def test_a_projection_is_drawn(tmp_path, capsys):
+    picture = tmp_path / "speedups.svg"
+    argv = ["--acceptance", "0.8", "--tokens", "60", "--plot", str(picture)]
+    assert command.main(argv) == 0
+    capsys.readouterr()
+    text = picture.read_text()
+    assert text.startswith("<?xml") and text.count('id="line2d') > 4
+    assert command.main([*argv[:-1], str(tmp_path / "missing" / "x.svg")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -102,6 +113,10 @@ def test_the_command_projects_without_starting_anything(capsys):
         (["--acceptance", "1", "--stage-layers", "a;b", "--n", "4"], "expects numbers"),
         (["--acceptance", "1", "--layout", "x"], "unknown layout 'x'; allowed: n+1, n"),
         (["--acceptance", "1", "--emulate", "--draft-ms", "9000"], "works 9 s at a time cannot be emulated"),
+        (
+            ["--acceptance", "1", "--plot", "x.doc"],
+            "x.doc: unknown kind of picture; allowed endings: ",
+        ),
         (["--acceptance", "1", "--timings", "x"], "--timings is of emulated runs: give --emulate"),
         (
             ["--acceptance", "1", "--tokens", "1" + "0" * 400],
