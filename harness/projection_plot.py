@@ -25,10 +25,11 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]], curves: Curves) -> None:
     figure = _figure()
     bars, lines = figure.subplots(1, 2)
     counts = list(curves)
-    for kind, offset in (("projected", -0.2), ("emulated", 0.2)):
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    for place, kind in enumerate(kinds):
+        offset = 0.4 * (place - (len(kinds) - 1) / 2)
         found = [(counts.index(row["n"]) + offset, row["speedup"]) for row in rows if row["kind"] == kind]
-        if found:
-            bars.bar(*zip(*found, strict=True), width=0.4, label=kind)
+        bars.bar(*zip(*found, strict=True), width=0.4, label=kind)
     bars.set(xticks=range(len(counts)), xticklabels=counts, xlabel="stages n", ylabel="speedup over AR")
     bars.legend()
     for n, points in curves.items():
