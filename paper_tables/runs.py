@@ -146,7 +146,7 @@ def _not_the_papers(records: Sequence[Record]) -> str | None:
     """Which benchmarks' prompts are not the paper's, because a source without some of them was used."""
     parts = []
     for name in dict.fromkeys(record.benchmark for record in records):
-        used = {record.prompt_id for record in records if record.benchmark == name}
+        used = {r.prompt_id for r in records if r.benchmark == name and r.error is None}
         papers = used & set(benchmarks.get(name).paper_ids() or used)
         if papers != used:
             parts.append(f"{TITLES[name]}: {len(papers)} of {len(used)} of them in the paper's subset")

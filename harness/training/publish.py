@@ -52,8 +52,11 @@ def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
 
     Raises ``UsageError`` unless ``request.head`` is a head of a training run for ``target``.
     """
+    run = request.head.absolute().parent.parent
+    if not (run / CURVE).is_file():
+        raise UsageError(f"{run} is no training run: it has no {CURVE}; give a directory RUN/heads/LABEL")
     config, tensors, _ = checkpoint.read(request.head, checkpoint.method_of(request.head))
-    drawn = curve(request.head.absolute().parent.parent, config.training.get("steps", sys.maxsize))
+    drawn = curve(run, config.training.get("steps", sys.maxsize))
     checkpoint.check_target(config, target.shape, str(request.head))
     tensors = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
     if HEAD in tensors:
@@ -72,8 +75,6 @@ def curve(run: Path, steps_taken: int) -> dict[str, Any]:
     """The curve of the training run in the directory ``run`` up to a checkpoint's step: mean losses of
     ``_POINTS`` equal shares of the steps, and every evaluation on held-out data, each at the supervised
     tokens seen by then."""
-    if not (run / CURVE).is_file():
-        raise UsageError(f"{run} is no training run: it has no {CURVE}; give a directory RUN/heads/LABEL")
     lines = (run / CURVE).read_text("utf-8", errors="replace").splitlines()
     entries = [json.loads(line) for line in lines if step_of(line) <= steps_taken]
     steps = [entry for entry in entries if "loss" in entry]

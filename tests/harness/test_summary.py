@@ -79,8 +79,14 @@ def test_worst_status_wins() -> None:
 
 
 def test_summary_is_json_and_the_table_shows_intervals_and_status() -> None:
-    result = summary("ngram", None, "results/runs/x", sample())
-    assert list(json.loads(json.dumps(result, allow_nan=False))) == ["method", "preset", "run", "results"]
+    result = summary("ngram", None, "results/runs/x", "measured", sample())
+    assert list(json.loads(json.dumps(result, allow_nan=False))) == [
+        "method",
+        "preset",
+        "run",
+        "time",
+        "results",
+    ]
     text = table(result["results"])
     assert "1.67 [1.00, 2.00]" in text
     assert "sampled" in text and "overall" in text

@@ -94,6 +94,8 @@ def test_a_changed_profile_is_emulated_again(sheet: Sheet, emulated: list[int], 
     slower = dataclasses.replace(devices.load_profile("qwen3.5-4b"), hop_s=0.001)
     monkeypatch.setattr(devices, "load_profile", lambda name: slower)
     monkeypatch.setattr(device_runs, "load_profile", lambda name: slower)
+    monkeypatch.setattr(runs, "load_profile", lambda name: slower)
+    assert set(speedups(sheet)[ON_PROFILE]) == {None}, "figures on other devices are not shown"
     devices.fill(sheet, ROWS)
     assert len(emulated) == 12 and path.read_text() != before
 

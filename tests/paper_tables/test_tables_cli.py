@@ -365,7 +365,10 @@ def test_table_is_printed_and_written(format_name, tmp_path, monkeypatch, capsys
     assert written.read_text(encoding="utf-8") == printed and "n-gram" in printed
     assert "2 x A Card, A Processor, 2 cores, torch 2.13.0" in printed
     if format_name != "csv":
-        assert "T = 0: 2 prompts per benchmark, at most 8 new tokens each." in printed
+        assert (
+            "T = 0: 2 prompts per benchmark (GSM8K: 0 of 2 of them in the paper's subset), at most 8"
+            in printed
+        )
         assert "measured: tiny in float32 on 2 x A Card" in printed
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from harness.training import publish as module
 from harness.training.heads import build_task, parse_head
-from harness.training.publish import PublishRequest, publish, run_options
+from harness.training.publish import PublishRequest, curve, publish, run_options
 from harness.training.session import CURVE
 from methods import registry
 from methods.drafting import checkpoint
@@ -70,6 +70,15 @@ def test_a_head_left_as_the_targets_is_tied_and_decodes_as_before(
         )
         drafter = method.head if config.method != "spd" else method.module
         assert torch.equal(drafter.lm_head.weight, tiny("llama").head_weight[::2])
+
+
+def test_a_killed_runs_curve_ends_at_its_checkpoint(tmp_path: Path) -> None:
+    trained(tmp_path, "ppsd:n=4")
+    run = next(tmp_path.rglob(CURVE)).parent
+    with (run / CURVE).open("a") as file:
+        file.write('{"step": 41, "tok')
+    drawn = curve(run, 30)
+    assert drawn["loss"][-1]["tokens"] == 300 and drawn["held_out_step_acceptance"] == []
 
 
 def test_a_trained_head_is_stored(tmp_path: Path) -> None:
