@@ -95,6 +95,7 @@ def publish_parser() -> argparse.ArgumentParser:
     p = _parser("python -m harness.train publish", "Write a trained head to hand on, and what it measures.")
     p.add_argument("head", metavar="CHECKPOINT", type=path, help="a directory RUN/heads/LABEL")
     p.add_argument("--out", metavar="DIR", type=path, required=True, help="where the published head goes")
+    p.add_argument("--int8", action="store_true", help="matrices in half the bytes, a scale for each row")
     return p
 
 
@@ -144,7 +145,7 @@ def _generate(args: argparse.Namespace) -> tuple[TargetChoice, GenerateRequest]:
 def _publish(args: argparse.Namespace) -> tuple[TargetChoice, PublishRequest]:
     if args.target is not None:
         raise UsageError("publish measures on a preset's prompts and target: give --preset, not --target")
-    request = PublishRequest(head=args.head, out=args.out, preset=args.preset, runs=RUNS)
+    request = PublishRequest(head=args.head, out=args.out, preset=args.preset, runs=RUNS, int8=args.int8)
     return TargetChoice(args.preset, None), request
 
 

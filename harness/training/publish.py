@@ -39,12 +39,14 @@ _POINTS = 32
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """The checkpoint directory ``head`` is published as ``out``; runs that measure it go below ``runs``."""
+    """The checkpoint directory ``head`` is published as ``out``, in bfloat16 or with ``int8`` matrices;
+    runs that measure it go below ``runs``."""
 
     head: Path
     out: Path
     preset: str
     runs: Path
+    int8: bool = False
 
 
 def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
@@ -58,12 +60,16 @@ def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
     config, tensors, _ = checkpoint.read(request.head, checkpoint.method_of(request.head))
     drawn = curve(run, config.training.get("steps", sys.maxsize))
     checkpoint.check_target(config, target.shape, str(request.head))
-    tensors = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
     if HEAD in tensors:
         rows_ = DraftVocabulary(config.vocab, config.draft_ids).rows(target.head_weight)
-        if torch.equal(tensors[HEAD], rows_.to(torch.bfloat16).cpu()):
+        if torch.equal(tensors[HEAD].to(torch.bfloat16), rows_.to(torch.bfloat16).cpu()):
             del tensors[HEAD]
             config = dataclasses.replace(config, tied_head=True)
+    if request.int8:
+        tensors = checkpoint.to_int8(tensors)
+        config = dataclasses.replace(config, training={**config.training, "matrices": "int8"})
+    else:
+        tensors = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
     checkpoint.write(request.out, tensors, config)
     figures = measure(str(request.out), config, request.preset, request.runs)
     training = config.training | {"curve": drawn, "measured": figures}

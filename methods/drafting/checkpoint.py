@@ -15,6 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -30,6 +31,7 @@ HEAD = "lm_head.weight"
 """The tensor that a tied head does not store."""
 _CONFIG_NAME = "draft.json"
 _IDS = "draft ids go here"
+_SCALE = ".int8_scale"
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -107,6 +109,27 @@ def write(directory: Path, tensors: Mapping[str, Tensor], config: DraftConfig) -
     return digest
 
 
+def to_int8(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """``tensors`` with every matrix as int8 [rows, columns] and, beside it, its rows' scales [rows]."""
+    found = dict(tensors)
+    for name, matrix in tensors.items():
+        if matrix.dim() == 2:
+            largest = matrix.float().abs().amax(1).clamp(min=1e-12)
+            found[name] = (matrix.float() * (127 / largest)[:, None]).round().to(torch.int8)
+            found[name + _SCALE] = largest / 127
+    return found
+
+
+def from_int8(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of ``to_int8``, up to its rounding, in float32; other tensors as they are."""
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(_SCALE)}
+    for name, tensor in found.items():
+        scale = tensors.get(name + _SCALE)
+        if scale is not None:
+            found[name] = tensor.float() * scale[:, None]
+    return found
+
+
 def _as_text(content: Mapping[str, Any]) -> str:
     """Indented JSON, but the thousands of draft ids on one line."""
     text = json.dumps({**content, "draft_ids": _IDS}, indent=1)
@@ -131,7 +154,7 @@ def read(
         raise UsageError(f"{directory} lacks the tensor file {name!r} that {_CONFIG_NAME} names")
     if (found := file_sha256(path)) != digest:
         raise UsageError(f"{path} has sha256 {found}, but {_CONFIG_NAME} was written for {digest}")
-    tensors = read_safetensors(path)
+    tensors = from_int8(read_safetensors(path))
     # A head of another shape is another target's: check_target says so.
     if config.tied_head and target_head is not None and target_head.shape == (config.vocab, config.hidden):
         tensors[HEAD] = DraftVocabulary(config.vocab, config.draft_ids).rows(target_head)

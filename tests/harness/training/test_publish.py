@@ -88,6 +88,19 @@ def test_a_trained_head_is_stored(tmp_path: Path) -> None:
     assert not content["tied_head"] and "lm_head.weight" in load_file(out / content["tensors"])
 
 
+def test_int8_matrices_are_half_the_bytes_and_nearly_the_same(tmp_path: Path) -> None:
+    head = trained(tmp_path, "spd:n=4,layers=1")
+    for name, int8 in (("half", False), ("quarter", True)):
+        publish(PublishRequest(head, tmp_path / name, "tiny", tmp_path, int8), tiny("llama"))
+    _, exact, _ = checkpoint.read(head, "spd")
+    config, found, _ = checkpoint.read(tmp_path / "quarter", "spd")
+    assert config.training["matrices"] == "int8" and found.keys() == exact.keys() - {"lm_head.weight"}
+    for name, tensor in found.items():
+        assert (tensor - exact[name]).norm() <= 0.02 * exact[name].norm(), name
+    sizes = [next((tmp_path / name).glob("*.safetensors")).stat().st_size for name in ("half", "quarter")]
+    assert sizes[1] < 0.75 * sizes[0]
+
+
 def test_a_tied_head_needs_its_target(tmp_path: Path) -> None:
     head, out = trained(tmp_path, "ppsd:n=4"), tmp_path / "out"
     publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama"))
