@@ -46,14 +46,23 @@ def package_versions() -> dict[str, str | None]:
     return {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
 
 
+_VECTORS = {
+    "amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2",
+}  # fmt: skip
+"""Flag in the system's list to name, the fastest first."""
+
+
 def cpu_model() -> str:
-    """The processor's own name where the system tells it."""
+    """The processor's own name where the system tells it, and the widest of ``_VECTORS`` it has: processors
+    of very different speed can share a name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = told.get("model name") or platform.processor() or platform.machine()
+    flags = told.get("flags", "").split()
+    return next((f"{name} ({word})" for flag, word in _VECTORS.items() if flag in flags), name)
 
 
 def cpu_cores() -> int:
