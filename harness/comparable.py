@@ -74,7 +74,7 @@ def machine(about: Mapping[str, Any], torch: str | None) -> str:
 def unlike_seconds(manifests: Iterable[Mapping[str, Any]]) -> str | None:
     """Why seconds of these runs say nothing of each other: other machines, or stages that take turns
     beside a process per stage. None where they do, or where there are no seconds."""
-    timed = [each for each in manifests if time_of(each["config"]).startswith("measured")]
+    timed = [each for each in manifests if each["config"].get("mode", "decode") == "decode"]
     places = list(dict.fromkeys(place for each in timed for place in machines(each)))
     if len(places) > 1:
         return f"measured on different machines ({'; '.join(places)})"

@@ -21,7 +21,7 @@ from harness.arm import describe, phase_totals
 from harness.cycle_log import CycleLog
 from harness.journal import Journal
 from harness.plan import AR, NO_WIDTH, Plan, run_name
-from harness.profiles import Profile, load_profile
+from harness.profiles import Profile, load_profile, profile_facts
 from harness.projection import Devices, project, verdicts
 from harness.records import BASELINE, RECORDS, Record, StepArrays
 from harness.runner import Outcome, in_order
@@ -58,7 +58,7 @@ def device_run(source: Plan, mode: DeviceMode, profile_name: str, timings: bool 
     config = source.config | {
         "mode": mode,
         "trace": source.config["mode"],
-        "profile": {"name": profile_name, **asdict(profile)},
+        "profile": profile_facts(profile_name, profile),
         "devices": asdict(devices),
         **({"timings": True} if timings else {}),
     }

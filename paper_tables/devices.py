@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from harness import runner
 from harness.device_runs import DeviceMode, device_run, run
 from harness.manifest import canonical
-from harness.profiles import Profile, load_profile
+from harness.profiles import Profile, load_profile, profile_facts
 from methods.errors import UsageError
 from paper_tables import stored
 from paper_tables.plan import Row
-from paper_tables.runs import Sheet, drafter, header, planned, profile_facts
+from paper_tables.runs import Sheet, drafter, header, planned
 
 _MODES: tuple[DeviceMode, ...] = ("project", "emulate")
 _EXIT_HEAD_LAYERS = 1
@@ -56,7 +56,7 @@ def _done(sheet: Sheet, row: Row, temperature: float, mode: DeviceMode, profile:
     return (header["argv"], header["drafter"], canonical(header["profile"])) == (
         sheet.arguments(row, temperature),
         drafter(sheet.preset, row),
-        canonical(profile_facts(sheet.spec.profile or "")),
+        canonical(profile_facts(sheet.spec.profile or "", profile)),
     )
 
 
@@ -68,5 +68,8 @@ def _fill(sheet: Sheet, row: Row, temperature: float, modes: Sequence[DeviceMode
         print(f"T = {temperature:g}: {mode} {row.label} on {sheet.spec.profile}", file=sys.stderr)
         job = device_run(plan, mode, sheet.spec.profile)
         outcome = run(job, traces, sys.argv)
-        made = {**header(sheet, row, temperature, job.plan), "profile": profile_facts(sheet.spec.profile)}
+        made = {
+            **header(sheet, row, temperature, job.plan),
+            "profile": profile_facts(sheet.spec.profile, profile),
+        }
         stored.write(sheet.on_devices(row, temperature, mode), made, outcome.records, outcome.baseline)

@@ -17,7 +17,7 @@ from harness.drafters import preset_checkpoint
 from harness.manifest import canonical, read_manifest
 from harness.plan import AR, Plan, make_plan
 from harness.presets import load_preset
-from harness.profiles import load_profile
+from harness.profiles import load_profile, profile_facts
 from harness.records import Mode, Record
 from harness.runner import Outcome
 from harness.sharding import ALONE, Shard
@@ -102,22 +102,17 @@ def _with_devices(
     """``cells`` with the figures on the profile's devices, where they are of this very measurement."""
     if sheet.spec.profile is None:
         return cells
-    profile = profile_facts(sheet.spec.profile)
+    profile = canonical(profile_facts(sheet.spec.profile, load_profile(sheet.spec.profile)))
     for mode in ON_DEVICES:
         path = sheet.on_devices(row, temperature, mode)
         found = stored.read(path) if path.exists() else None
-        if found is None or canonical(found.header.get("profile")) != canonical(profile):
+        if found is None or canonical(found.header.get("profile")) != profile:
             continue
         same = all(found.header.get(name) == header.get(name) for name in ("argv", "drafter"))
         if same and not any(record.error for record in found.records):
             lines = summary_rows(found.records, found.baseline)
             cells = [with_devices(cell, mode, lines) for cell in cells]
     return cells
-
-
-def profile_facts(profile: str) -> dict[str, Any]:
-    """What records on the devices of ``profile`` say of it."""
-    return {"name": profile, **dataclasses.asdict(load_profile(profile))}
 
 
 def _origin(found: Stored) -> Origin:
@@ -128,12 +123,12 @@ def _origin(found: Stored) -> Origin:
         raise UsageError(f"stored records of {header.get('label')!r} do not say their {', '.join(lacking)}")
     request = parse(header["argv"])
     processes = header.get("processes", 1)
-    machines = header.get("machines") or [machine(header["machine"], header["torch"])]
+    places = header.get("machines") or [machine(header["machine"], header["torch"])]
     shared = [f"{processes} processes at a time"] if processes > 1 else []
     return Origin(
         target=header["target"]["target"],
         dtype=header["target"]["dtype"],
-        machine=", ".join([" and ".join(machines), *shared]),
+        machine=", ".join([" and ".join(places), *shared]),
         max_new_tokens=request.max_new_tokens,
         top_k=request.top_k,
         top_p=request.top_p,
@@ -264,11 +259,11 @@ def _refuse(sheet: Sheet, row: Row, temperature: float, reason: str) -> None:
 
 def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[str, Any]:
     """How the records came about: the command, the configuration's fingerprint, code and machine."""
-    manifest = read_manifest(plan.directory)
+    manifest, used = read_manifest(plan.directory), drafter(sheet.preset, row)
     return {
         "label": row.label,
         "argv": sheet.arguments(row, temperature),
-        "drafter": (used := drafter(sheet.preset, row)),
+        "drafter": used,
         "training": _training(used),
         **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
         "fingerprint": manifest["fingerprint"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ class Profile:
         asked = f"n = {n}" if draft_layers is None else f"n = {n} with Ls = {draft_layers}"
         known = ", ".join(f"n = {times.n} with Ls = {times.draft_layers}" for times in self.pipelines)
         raise UsageError(f"profile of {self.target} has no figures for {asked}; allowed: {known}")
+
+
+def profile_facts(name: str, profile: Profile) -> dict[str, Any]:
+    """What records on a profile's devices say of it."""
+    return {"name": name, **asdict(profile)}
 
 
 def profile_names() -> list[str]:

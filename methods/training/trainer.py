@@ -109,8 +109,8 @@ class Trainer:
             seen = self._observed.pop((number, index))
             tokens += len(seen.supervised)
             following = (number, index + 1) if index + 1 < len(parts) else (number + 1, 0)
-            draws = (number, index)
-            jobs = [partial(self._learn, task, seen, draws, sums[task.label]) for task in self._by_length()]
+            place = (number, index)
+            jobs = [partial(self._learn, task, seen, place, sums[task.label]) for task in self._by_length()]
             if self._pool is None:
                 self._together(jobs)
                 if following[0] == number:
@@ -218,12 +218,7 @@ class Trainer:
 
         # In the order of the tasks: ranks must meet in every sum, and their times differ.
         self._together([partial(update, i) for i in range(len(self.tasks))])
-        labels = [task.label for task in self.tasks]
-        return StepReport(
-            int(totals[0]),
-            {label: losses[label] for label in labels},
-            {label: norms[label] for label in labels},
-        )
+        return StepReport(int(totals[0]), losses, norms)
 
     def _computing(self) -> Any:
         # Workers would share the cache of cast weights, and clear it under each other's passes.
