@@ -139,8 +139,9 @@ def test_emulated_cycles_are_held_against_the_slowest_stage(monkeypatch: pytest.
     median, mean = (cycles.values(ratio)[0] for ratio in cycles.ratios)
     assert median >= 0.99 and mean >= 0.99, "no cycle is shorter than its slowest stage"
     assert cycles.seconds["slowest stage"] == [0.0079]
-    gain, model = (speedup.values(ratio)[0] for ratio in speedup.ratios)
-    assert 0 < gain < 4 and model < 1.02
+    gain, bare, model = (speedup.values(ratio)[0] for ratio in speedup.ratios)
+    assert 0 < gain < 4
+    assert bare < 1.02 and bare < model, "messages take time"
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "hybrid"])
