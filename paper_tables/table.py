@@ -204,7 +204,8 @@ def _amount(temperature: float, part: pd.DataFrame) -> str:
     )
     counts = _either(f"{int(count)}" for count in part["prompts"].dropna())
     foreign = _either(part["subset"].dropna())
-    note = f"T = {temperature:g}{law}: {counts} prompts per benchmark{foreign and f' ({foreign})'}"
+    prompts = "prompt" if counts == "1" else "prompts"
+    note = f"T = {temperature:g}{law}: {counts} {prompts} per benchmark{foreign and f' ({foreign})'}"
     caps = _either(str(cap) for cap in known["max_new_tokens"])
     return f"{note}, at most {caps} new tokens each." if caps else f"{note}."
 

@@ -96,10 +96,10 @@ def test_other_widths_do_not_enter():
 
 
 def test_number_of_prompts_is_told_per_temperature():
-    lines = [line("gsm8k", prompts=8), line("gsm8k", temperature=1.0, prompts=2)]
+    lines = [line("gsm8k", prompts=8), line("gsm8k", temperature=1.0, prompts=1)]
     notes = build(from_summary(AR, lines)).notes
     assert "T = 0: 8 prompts per benchmark." in notes
-    assert "T = 1: 2 prompts per benchmark." in notes
+    assert "T = 1: 1 prompt per benchmark." in notes
 
 
 ORIGIN = Origin("tiny", "float32", "A Processor, 2 cores, torch 2.13.0", 64, 50, 1.0)
