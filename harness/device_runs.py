@@ -22,7 +22,7 @@ from harness.cycle_log import CycleLog
 from harness.journal import Journal
 from harness.plan import AR, NO_WIDTH, Plan, run_name
 from harness.profiles import Profile, load_profile, profile_facts
-from harness.projection import Devices, project, verdicts
+from harness.projection import Devices, devices_of, project, verdicts
 from harness.records import BASELINE, RECORDS, Record, StepArrays
 from harness.runner import Outcome, in_order
 from harness.sharding import ALONE
@@ -54,7 +54,7 @@ def device_run(source: Plan, mode: DeviceMode, profile_name: str, timings: bool 
     drafter, and for methods whose trace is no chain on a pipeline.
     """
     profile = load_profile(profile_name)
-    devices = devices_of(source, profile)
+    devices = devices_of_plan(source, profile)
     config = source.config | {
         "mode": mode,
         "trace": source.config["mode"],
@@ -68,7 +68,7 @@ def device_run(source: Plan, mode: DeviceMode, profile_name: str, timings: bool 
     return DeviceRun(plan, source, mode, profile, devices)
 
 
-def devices_of(plan: Plan, profile: Profile) -> Devices:
+def devices_of_plan(plan: Plan, profile: Profile) -> Devices:
     """A device per stage, and one for the drafter unless the method's layout puts it beside stage 1."""
     from methods.pipeline.distributed.layout import Layout
     from methods.pipeline.drafter import Drafter
@@ -82,15 +82,13 @@ def devices_of(plan: Plan, profile: Profile) -> Devices:
         )
     drafter: Drafter = method.drafter()
     n = method.options.n
-    times = profile.pipeline(n, drafter.layers)
-    shares = [1.0] * n
+    shares = None
     if method.options.stage_layers is not None:
         shares = [layers * n / sum(method.stage_layers) for layers in method.stage_layers]
-    return Devices(
-        stage_s=tuple(share * times.stage_s for share in shares),
-        draft_s=times.draft_s,
-        verify_s=profile.verify_s,
-        hop_s=profile.hop_s,
+    return devices_of(
+        profile,
+        profile.pipeline(n, drafter.layers),
+        shares,
         series=drafter.series,
         beside_first=not Layout.named(method.options.layout, n).own_drafter,
     )

@@ -22,7 +22,7 @@ from harness.emulation import emulate
 from harness.entry import Parser, exit_code, milliseconds, path, positive, seed
 from harness.manifest import read_manifest, write_json
 from harness.profiles import Profile, load_profile, profile_names
-from harness.projection import Devices, project, recorded_verdicts
+from harness.projection import Devices, devices_of, project, recorded_verdicts
 from harness.records import read_records
 from harness.timing import by_fill, chrome_trace
 from methods.errors import UsageError
@@ -86,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     curves: dict[int, list[tuple[float, float]]] = {}
     for n in dict.fromkeys(args.n):
-        devices = devices_of(profile, n, args, recorded)
+        devices = _devices(profile, n, args, recorded)
         rows += _rows(args, profile, devices, n, accepted)
         curves[n] = _by_hop(profile, devices, accepted, args.tokens) if args.plot is not None else []
     if args.plot is not None:
@@ -120,10 +120,10 @@ def _recorded(directory: Path) -> _Recorded:
     )
 
 
-def devices_of(profile: Profile, n: int, args: argparse.Namespace, recorded: _Recorded) -> Devices:
+def _devices(profile: Profile, n: int, args: argparse.Namespace, recorded: _Recorded) -> Devices:
     """The profile's devices for ``n`` stages with what the command line changes."""
     times = profile.pipeline(n, recorded.draft_layers if args.draft_ms is None else None)
-    layers = [profile.num_layers / n] * n
+    shares = None
     if args.stage_layers is not None:
         try:
             given = [int(part) for part in args.stage_layers.split(";")]
@@ -133,15 +133,15 @@ def devices_of(profile: Profile, n: int, args: argparse.Namespace, recorded: _Re
             ) from error
         if len(given) != n:
             raise UsageError(f"--stage-layers names {len(given)} stages, but n = {n}")
-        layers = [float(count) for count in check_stage_layers(profile.num_layers, given)]
-    layer_s = times.stage_s * n / profile.num_layers
-    return Devices(
-        stage_s=tuple(count * layer_s for count in layers),
-        draft_s=_seconds(args.draft_ms, times.draft_s),
-        verify_s=_seconds(args.verify_ms, profile.verify_s),
-        hop_s=_seconds(args.hop_ms, profile.hop_s),
-        series=recorded.series,
-        beside_first=not Layout.named(args.layout, n).own_drafter,
+        layers = check_stage_layers(profile.num_layers, given)
+        shares = [count * n / profile.num_layers for count in layers]
+    own_drafter = Layout.named(args.layout, n).own_drafter
+    found = devices_of(profile, times, shares, series=recorded.series, beside_first=not own_drafter)
+    return replace(
+        found,
+        draft_s=_seconds(args.draft_ms, found.draft_s),
+        verify_s=_seconds(args.verify_ms, found.verify_s),
+        hop_s=_seconds(args.hop_ms, found.hop_s),
     )
 
 

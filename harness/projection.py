@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.profiles import PipelineTimes, Profile
 from harness.records import Record, StepArrays
 from methods.errors import UsageError
 from methods.pipeline.controller import PipelineController
@@ -44,6 +45,25 @@ class Devices:
         if self.beside_first:
             first += self.draft_s
         return max([first, *others, self.draft_s])
+
+
+def devices_of(
+    profile: Profile,
+    times: PipelineTimes,
+    shares: Sequence[float] | None = None,
+    series: bool = False,
+    beside_first: bool = False,
+) -> Devices:
+    """The profile's devices for ``times.n`` stages. ``shares``: work of each stage over that of an equal
+    part of the target, all 1 by default."""
+    return Devices(
+        stage_s=tuple(share * times.stage_s for share in shares or [1.0] * times.n),
+        draft_s=times.draft_s,
+        verify_s=profile.verify_s,
+        hop_s=profile.hop_s,
+        series=series,
+        beside_first=beside_first,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from harness.emulation import Emulated, emulate
 from harness.profiles import Profile, load_profile
-from harness.projection import Devices, project
+from harness.projection import Devices, devices_of, project
 from harness.speed.result import Ratio, Result, Settings
 from methods.pipeline.distributed.ranks import close
 
@@ -41,13 +41,8 @@ def measure(settings: Settings) -> Iterator[Result]:
         close()
 
 
-def devices(profile: Profile, n: int) -> Devices:
-    times = profile.pipeline(n)
-    return Devices((times.stage_s,) * n, times.draft_s, profile.verify_s, profile.hop_s)
-
-
 def _cycles(profile: Profile, n: int, limits: tuple[float, float], tokens: int, repeats: int) -> Result:
-    on = devices(profile, n)
+    on = devices_of(profile, profile.pipeline(n))
     seconds: dict[str, list[float]] = {"median cycle": [], "mean cycle": [], "slowest stage": []}
     for run in _runs(profile, on, [True], tokens, repeats):
         assert run.steady is not None
@@ -65,7 +60,7 @@ def _cycles(profile: Profile, n: int, limits: tuple[float, float], tokens: int, 
 def _speedup(profile: Profile, tokens: int, repeats: int) -> Result:
     """A projection knows no runtime. Two of them: without any, and with what a message between ranks
     took on this machine just before, by the steady-state cycles of a run without a rejection."""
-    on, chance = devices(profile, STAGES), random.Random(0)
+    on, chance = devices_of(profile, profile.pipeline(STAGES)), random.Random(0)
     accepted = [chance.random() < ACCEPTANCE for _ in range(tokens)]
     seconds: dict[str, list[float]] = {
         "AR": [profile.ar_s] * repeats,

@@ -101,12 +101,12 @@ def test_another_profile_is_another_run(tmp_path: Path) -> None:
 
 def test_uneven_stages_and_the_drafters_place_become_devices(tmp_path: Path) -> None:
     plan, _ = recorded(tmp_path, f"{SPD} --layout n --option stage_layers=1;3;2;2")
-    devices = device_runs.devices_of(plan, load_profile(PROFILE))
+    devices = device_runs.devices_of_plan(plan, load_profile(PROFILE))
     stage_s = load_profile(PROFILE).pipeline(4).stage_s
     assert devices.stage_s == pytest.approx([stage_s * 4 * layers / 8 for layers in (1, 3, 2, 2)])
     assert devices.beside_first and not devices.series
     plan, _ = recorded(tmp_path / "post", f"{SPD} --schedule post-step")
-    devices = device_runs.devices_of(plan, load_profile(PROFILE))
+    devices = device_runs.devices_of_plan(plan, load_profile(PROFILE))
     assert devices.series and not devices.beside_first and set(devices.stage_s) == {stage_s}
 
 
