@@ -13,6 +13,7 @@ from harness.report.answers import answers
 from harness.report.arms import Arm
 from harness.report.panels import panels
 from harness.report.tables import categories, figures
+from harness.summary import TITLES
 
 
 def render(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]], tokenizer: object, texts: int) -> str:
@@ -54,6 +55,9 @@ def _header(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]]) -> str:
             f"{config['dtype']}",
             f"at most {config['max_new_tokens']} tokens",
             f"turns: {config['turns']}",
+            f"prompts: {_prompts(config)}",
+            f"chat template: {_template(config['template'])}",
+            *_drafters(config),
             f"seed {config['seed']}",
             *([f"top-k {config['top_k']}, top-p {config['top_p']:g}"] if drawn else []),
             f"commit {str(code.get('commit'))[:12]}{' (with changes)' if code.get('dirty') else ''}",
@@ -72,3 +76,27 @@ def _header(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]]) -> str:
             "one draw.</p>"
         )
     return "\n".join(lines)
+
+
+def _prompts(config: dict[str, Any]) -> str:
+    """How many of which benchmark, from what kind of source."""
+    sets = config["benchmarks"].items()
+    return ", ".join(
+        f"{found['prompts']} {TITLES.get(name, name)} ({found['source']})" for name, found in sets
+    )
+
+
+def _template(template: dict[str, Any]) -> str:
+    name = template["name"] or "the tokenizer's own"
+    return f"{name}, thinking" if template["thinking"] else name
+
+
+def _drafters(config: dict[str, Any]) -> list[str]:
+    """The checkpoint of a trained drafter with the start of its hash, or that it is a random one."""
+    (facts, *_) = [entry["facts"] for entry in config["widths"].values()]
+    if facts.get("untrained"):
+        return ["drafter: random"]
+    if facts.get("checkpoint") is None:
+        return []
+    digest = str(facts.get("checkpoint_sha256", ""))[:12]
+    return [f"drafter: {facts['checkpoint']} {digest}".rstrip()]

@@ -13,6 +13,7 @@ from harness.records import Record, StepArrays
 from harness.report import __main__ as cli
 from harness.report import charts, trace
 from harness.report.charts import Series
+from harness.report.page import _drafters
 from harness.run import main as run_main
 from methods.errors import UsageError
 
@@ -152,6 +153,8 @@ def test_the_page_says_what_matters(page: str) -> None:
         "T = 1",
         "prefers-color-scheme: dark",
         "sampled",
+        "prompts: ",
+        "chat template: the tokenizer&#x27;s own",
     ):
         assert text in page, text
     assert 'class="text bad">mismatch' in page
@@ -178,3 +181,13 @@ def test_without_its_tokenizer_the_page_still_comes(
     monkeypatch.setattr(cli, "load_tokenizer", fail)
     assert cli.main([str(tmp_path / "r"), "--output", str(tmp_path / "p.html")]) == 0
     assert "shown as token ids: no network" in capsys.readouterr().err
+
+
+def test_the_header_names_the_drafter() -> None:
+    def config(**facts: object) -> dict[str, object]:
+        return {"widths": {"1": {"facts": facts}}}
+
+    assert _drafters(config()) == []
+    assert _drafters(config(checkpoint=None, untrained=True)) == ["drafter: random"]
+    shipped = config(checkpoint="shipped:a/b", checkpoint_sha256="0123456789abcdef", untrained=False)
+    assert _drafters(shipped) == ["drafter: shipped:a/b 0123456789ab"]
