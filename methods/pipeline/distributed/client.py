@@ -51,7 +51,8 @@ class Distributed:
             draft_layers=critical_layers(drafter, stage_layers, not layout.own_drafter),
             vocabulary=None if drafter.vocabulary.is_full else tuple(drafter.vocabulary.ids.tolist()),
             build=type(method),
-            options=dataclasses.replace(method.options, runtime="lockstep"),
+            # What a request says anyway is left out: jobs that are equal share what the ranks have loaded.
+            options=dataclasses.replace(method.options, runtime="lockstep", width=1, proposal=None),
             tied_head=tied_head,
             device=str(target.device).split(":")[0],
         )

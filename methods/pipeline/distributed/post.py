@@ -14,14 +14,20 @@ LARGEST = 1 << 15
 """Bytes: two such messages fit into any socket's buffer, so a send never waits for its reader."""
 _HEADER = 8
 
+_SPARE_FILES = 256
+"""What a process needs beside its ends of the connections, while it starts the others."""
+
 Sockets = Mapping[int, socket.socket]
 """Peer rank -> this rank's end of the connection."""
 
 
 def socket_mesh(world: int) -> list[dict[int, socket.socket]]:
-    """A connection between every two of ``world`` ranks; empty where the system has no such sockets."""
+    """A connection between every two of ``world`` ranks; empty where the system has no such sockets or
+    does not allow a process that many files."""
     ends: list[dict[int, socket.socket]] = [{} for _ in range(world)]
     if not hasattr(socket, "AF_UNIX") or not hasattr(socket, "SOCK_SEQPACKET"):
+        return ends
+    if world * (world - 1) + _SPARE_FILES > _files_allowed():
         return ends
     for a in range(world):
         for b in range(a + 1, world):
@@ -30,6 +36,14 @@ def socket_mesh(world: int) -> list[dict[int, socket.socket]]:
             except OSError:  # a system that knows the name but not the thing
                 return [{} for _ in range(world)]
     return ends
+
+
+def _files_allowed() -> float:
+    """Files this process may have open. The module is not there on Windows, nor are such sockets."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return float("inf") if soft == resource.RLIM_INFINITY else soft
 
 
 class Post:

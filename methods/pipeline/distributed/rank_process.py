@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import sys
 import threading
@@ -88,6 +89,8 @@ def run_rank(
     """Everything a rank does; ``sockets`` may lead to some of the others. Never returns: the process
     ends with 0 when told to stop, else 1."""
     torch.set_num_threads(threads)
+    if parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: who started the ranks ends them
     gc.freeze()  # or the collector walks everything that was imported, in the middle of some cycle
     progress = Progress()
     code = 1

@@ -51,7 +51,8 @@ class Ranks:
         check_world(layout)
         self.layout, self.world = layout, layout.world
         self.address, self._own_store = join() if under_torchrun() else open_store()
-        self._store = self.address.connect("control")
+        self._store, self._answers = self.address.connect("control"), self.address.connect("control")
+        """To ask, and to wait for answers: in threads of their own, so with a connection each."""
         self._jobs: dict[bytes, int] = {}
         self._order = 0
         self.processes = _start(self.world, self.address, threads)
@@ -96,17 +97,17 @@ class Ranks:
         with self._watch.decoding():
             return self._ask(Decode(number, request))
 
-    def close(self) -> None:
-        """End the ranks. Nothing happens if they have ended."""
+    def close(self, at_once: bool = False) -> None:
+        """End the ranks, ``at_once`` even in the middle of an order. Nothing happens if they have ended."""
         if self.closed:
             return
         processes, self.processes = self.processes, []
         self._watch.stop()
-        if self._failure is None:
+        if self._failure is None and not at_once:
             put(self._store, rank_process.order_key(self._order), Stop())
-        deadline = time.monotonic() + (_GRACE_S if self._failure is None else 0.0)
-        for process in processes:
-            process.join(max(0.0, deadline - time.monotonic()))
+            deadline = time.monotonic() + _GRACE_S
+            for process in processes:
+                process.join(max(0.0, deadline - time.monotonic()))
         _kill(processes)
         if self._previous is not None:
             signal.signal(signal.SIGUSR1, self._previous)
@@ -127,7 +128,7 @@ class Ranks:
         return reports
 
     def _await(self, keys: list[str]) -> None:
-        self._store.wait(keys)
+        self._answers.wait(keys)
         self._news.set()
 
     @contextmanager
@@ -139,7 +140,8 @@ class Ranks:
         try:
             yield
         except BaseException:
-            self.close()  # interrupted, it must not take the answer to this for that to the next order
+            # Interrupted, it must not take the answer to this for that to the next order.
+            self.close(at_once=True)
             raise
         finally:
             self._asking = False
@@ -192,10 +194,12 @@ def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
             )
             for rank, local_rank in ranks
         ]
-        for process in processes:
-            process.start()
-    for end in (end for ends in sockets for end in ends.values()):
-        end.close()  # the ranks have their own, and notice when the other side has none any more
+        try:
+            for process in processes:
+                process.start()
+        finally:
+            for end in (end for ends in sockets for end in ends.values()):
+                end.close()  # the ranks have their own, and notice when the other side has none any more
     return list(processes)
 
 

@@ -22,6 +22,8 @@ SILENT_S = 6.0
 """Without a sign of life for this long, a process is taken for stopped."""
 _SETTLE_S = 0.3
 """How long the other ranks get to tell their side once one has ended."""
+_PAUSE_S = 4 * BEAT_S
+"""When this process itself has not looked for this long, all of them may have been stopped together."""
 
 
 class _Seen(NamedTuple):
@@ -64,12 +66,16 @@ class Watch:
             self._thread.join()
 
     def _run(self) -> None:
-        store = self._address.connect("control")
+        store, looked = self._address.connect("control"), time.monotonic()
         while not self._stop.is_set():
             ended = connection.wait([process.sentinel for process in self._processes], BEAT_S)
             if self._stop.is_set():
                 return
-            message = self._cause_of_death(store) if ended else self._fault(store, time.monotonic())
+            now = time.monotonic()
+            if now - looked > _PAUSE_S:
+                self._forget(now - looked)
+            looked = now
+            message = self._cause_of_death(store) if ended else self._fault(store, now)
             if message is not None:
                 self._fail(message)
                 return
@@ -116,6 +122,13 @@ class Watch:
             waits = "; ".join(f"{self._name(rank)}: {seen.doing}" for rank, seen in self._seen.items())
             return f"no rank has moved for {STUCK_S:g} s ({waits})"
         return None
+
+    def _forget(self, pause: float) -> None:
+        """Count ``pause`` seconds for nobody: the whole run was stopped, by a shell or a scheduler."""
+        for rank, seen in self._seen.items():
+            self._seen[rank] = seen._replace(beat_at=seen.beat_at + pause, step_at=seen.step_at + pause)
+        if self._decoding_since is not None:
+            self._decoding_since += pause
 
     def _note(self, rank: int, state: Any, now: float) -> None:
         beat, step, patient, doing = state

@@ -118,6 +118,11 @@ def test_an_interrupted_call_leaves_its_answer_to_nobody():
     assert facts(distributed.decode(second, GREEDY, 9)) == facts(lockstep.decode(second, GREEDY, 9))
 
 
+def test_widths_share_what_the_ranks_have_loaded():
+    jobs = [methods("spd", "llama", 2, "n+1", width=width)[1].distributed.job for width in (1, 4)]
+    assert jobs[0] == jobs[1]
+
+
 def test_caps_stop_ids_and_one_token_prompts():
     lockstep, distributed = methods("spd", "hybrid", 3, "n+1")
     whole = lockstep.decode([5], GREEDY, 12).tokens

@@ -19,12 +19,14 @@ from torch.distributed import HashStore
 from methods import registry
 from methods.errors import RunFailure, UsageError
 from methods.interface import SamplingParams
+from methods.pipeline.distributed import post
 from methods.pipeline.distributed import ranks as ranks_module
+from methods.pipeline.distributed.post import socket_mesh
 from methods.pipeline.distributed.progress import PROMPT, Progress
 from methods.pipeline.distributed.rank_process import beat_key
 from methods.pipeline.distributed.ranks import Ranks
 from methods.pipeline.distributed.rendezvous import put
-from methods.pipeline.distributed.watch import STUCK_S, Watch
+from methods.pipeline.distributed.watch import SILENT_S, STUCK_S, Watch
 from methods.target.files import weights_sha256
 from methods.target.parts import DirectorySource
 from methods.target.target import Target
@@ -165,28 +167,86 @@ def test_waiting_gives_back_what_a_rank_was_doing():
         assert (progress.doing, progress.patient) == ("something", patient)
 
 
-def test_ranks_do_not_survive_the_process_that_started_them():
-    script = (
-        "import os, signal\n"
-        "from methods import registry\n"
-        "from methods.interface import SamplingParams\n"
-        "from methods.pipeline.distributed.ranks import Ranks\n"
-        "from methods.target.tiny import tiny_target\n"
-        "options = {'n': 2, 'untrained': True, 'runtime': 'distributed'}\n"
-        "pipeline = registry.create('spd', tiny_target('llama'), options)\n"
-        "pipeline.decode([1, 2, 3], SamplingParams(), 3)\n"
-        "print(*(p.pid for p in Ranks.of(pipeline.distributed.job.layout).processes), flush=True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()  # not to the end: the ranks hold it open too
-        pids = [int(pid) for pid in line.split()]
-        assert process.wait() == -signal.SIGKILL and len(pids) == 3
+SCRIPT = """
+import os, signal, sys, time
+from methods import registry
+from methods.interface import SamplingParams
+from methods.pipeline.distributed.ranks import Ranks
+from methods.target.tiny import tiny_target
+
+options = {"n": 2, "untrained": True, "runtime": "distributed"}
+pipeline = registry.create("spd", tiny_target("llama"), options)
+pipeline.decode([1, 2, 3], SamplingParams(), 3)
+print(*(p.pid for p in Ranks.of(pipeline.distributed.job.layout).processes), flush=True)
+"""
+"""A program with ranks of its own, which it names."""
+
+
+def started(then: str) -> tuple[subprocess.Popen, list[int]]:
+    """``SCRIPT`` and ``then`` in a session of their own, and the ranks' process ids."""
+    command = [sys.executable, "-c", SCRIPT + then]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()  # not to the end: the ranks hold it open too
+    pids = [int(pid) for pid in line.split()]
+    assert len(pids) == 3
+    return process, pids
+
+
+def gone(pids: list[int]) -> bool:
     deadline = time.monotonic() + LIMIT_S
     while alive(pids) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not alive(pids)
+    return not alive(pids)
+
+
+def test_ranks_do_not_survive_the_process_that_started_them():
+    process, pids = started("os.kill(os.getpid(), signal.SIGKILL)")
+    assert process.wait() == -signal.SIGKILL
+    assert gone(pids)
+
+
+def test_an_interrupt_from_the_keyboard_reaches_all_and_ends_all():
+    process, pids = started(
+        "try:\n    while True:\n        pipeline.decode([1, 2, 3], SamplingParams(), 400)\n"
+        "except KeyboardInterrupt:\n    sys.exit(130)\n"
+    )
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(LIMIT_S) == 130
+    assert gone(pids)
+
+
+def test_a_run_that_was_stopped_as_a_whole_goes_on():
+    process, pids = started(
+        "end = time.monotonic() + 14\n"
+        "while time.monotonic() < end:\n    pipeline.decode([1, 2, 3], SamplingParams(), 50)\n"
+    )
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(STUCK_S + 1)
+    os.killpg(process.pid, signal.SIGCONT)
+    assert process.wait(60) == 0
+    assert gone(pids)
+
+
+def test_the_watchers_own_pause_is_nobodys_fault():
+    watch, store = Watch.__new__(Watch), HashStore()
+    watch._seen, watch._world, watch.layout, watch._decoding_since = {}, 1, None, 0.0
+    put(store, beat_key(0), [1, 1, False, "decoding"])
+    assert watch._fault(store, 0.0) is None
+    watch._forget(100.0)
+    assert watch._fault(store, 101.0) is None
+    assert "does not respond" in watch._fault(store, 101.0 + SILENT_S)
+
+
+def test_ranks_start_where_files_are_few(monkeypatch):
+    monkeypatch.setattr(post, "_files_allowed", lambda: 1024)
+    assert [len(ends) for ends in socket_mesh(31)] == [0] * 31
+    few = socket_mesh(3)
+    assert [sorted(ends) for ends in few] == [[1, 2], [0, 2], [0, 1]]
+    for end in (end for ends in few for end in ends.values()):
+        end.close()
 
 
 def test_a_port_in_use_is_refused_before_ranks_start(monkeypatch):
