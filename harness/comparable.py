@@ -12,7 +12,7 @@ from methods.errors import UsageError
 MUST_AGREE = ("target", "turns", "dtype", "template", "top_k", "top_p", "max_new_tokens", "stop_ids")
 """Fields of a run's configuration without whose agreement a comparison means nothing."""
 
-_KINDS = {"decode": "measured", "replay": "replayed", "emulate": "emulated", "project": "projected"}
+KINDS = {"decode": "measured", "replay": "replayed", "emulate": "emulated", "project": "projected"}
 
 
 def check(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -49,7 +49,7 @@ def check_prompts(runs: Iterable[tuple[str, Sequence[Record]]]) -> None:
 def time_of(config: Mapping[str, Any]) -> str:
     """Whose time the seconds of a run's records are: "measured" (with how many processes at a time),
     "replayed" (none), or "emulated" or "projected on" a profile."""
-    kind = _KINDS[config.get("mode", "decode")]
+    kind = KINDS[config.get("mode", "decode")]
     if "profile" in config:
         return f"{kind} on {config['profile']['name']}"
     return f"{kind} with {config['processes']} processes at a time" if "processes" in config else kind

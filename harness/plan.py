@@ -91,7 +91,7 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         load_profile(request.emulate)
     preset = load_preset(request.preset) if request.preset is not None else None
     options = typed(request.method, _with_checkpoint(request, preset))
-    timed_ranks = options.get("runtime") == "distributed"
+    timed_ranks = options.get("runtime") == "distributed" and request.mode == "decode"
     if request.timings and not (timed_ranks or request.emulate is not None):
         raise UsageError("--timings needs a process per stage: --runtime distributed, or --emulate PROFILE")
     widths = _widths(request)

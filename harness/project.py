@@ -47,7 +47,8 @@ def parser() -> argparse.ArgumentParser:
     p = Parser(prog="python -m harness.project", description=__doc__.split("\n\n")[0])
     names = ", ".join(profile_names())
     p.add_argument("--profile", default="qwen3.5-4b", metavar="NAME", help=f"{names}, or a .toml file")
-    p.add_argument("--n", type=positive, nargs="+", default=[4, 8], metavar="N", help="pipeline stages")
+    n_help = "pipeline stages (default: the records', else 4 8)"
+    p.add_argument("--n", type=positive, nargs="+", metavar="N", help=n_help)
     p.add_argument("--records", type=path, metavar="DIR", help="run whose verdicts are used")
     p.add_argument("--acceptance", type=float, metavar="A", help="assumed step acceptance, without records")
     p.add_argument(
@@ -83,6 +84,7 @@ def execute(args: argparse.Namespace) -> int:
     accepted = _verdicts(args)
     recorded = _recorded(args.records) if args.records is not None else _Recorded()
     args.layout = args.layout or recorded.layout
+    args.n = args.n or recorded.stages
     rows: list[dict[str, Any]] = []
     curves: dict[int, list[tuple[float, float]]] = {}
     for n in dict.fromkeys(args.n):
@@ -100,9 +102,10 @@ def execute(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What the recorded run says of its drafter: its layers if known, and whether it worked after stage
-    1 instead of beside the stages."""
+    """What the recorded run says of its pipeline, and of its drafter: its layers if known, and whether
+    it worked after stage 1 instead of beside the stages."""
 
+    stages: tuple[int, ...] = (4, 8)
     layout: str = "n+1"
     draft_layers: int | None = None
     series: bool = False
@@ -114,6 +117,7 @@ def _recorded(directory: Path) -> _Recorded:
     options, facts = width["options"], width["facts"]
     exits = config["method"] == "ppsd"  # by a head of one layer, after stage 1
     return _Recorded(
+        (options["n"],),
         options.get("layout", "n+1"),
         1 if exits else facts.get("draft_layers"),
         exits or options.get("schedule") == "post-step",

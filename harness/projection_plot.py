@@ -34,7 +34,7 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]], curves: Curves) -> None:
     bars.legend()
     for n, points in curves.items():
         lines.plot(*zip(*points, strict=True), label=f"n = {n}")
-    lines.set(xlabel="milliseconds a hop takes on top", ylabel="projected speedup over AR")
+    lines.set(xlabel="milliseconds of a hop", ylabel="projected speedup over AR")
     for axes in (bars, lines):
         axes.axhline(1.0, color="grey", linestyle="--", linewidth=1)
     lines.legend()

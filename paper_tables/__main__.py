@@ -14,6 +14,7 @@ from harness.journal import write_whole
 from harness.presets import load_preset
 from harness.sharding import ALONE, Shard, join
 from methods import registry
+from methods.errors import UsageError
 from paper_tables import devices, plan, runs, table
 from paper_tables.plan import Row, Spec
 from paper_tables.render import SUFFIXES, check_format, render
@@ -66,6 +67,8 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
         plugins=tuple(options.plugin or ()),
         shard=shard,
     )
+    if options.stored_only and not (sheet.folder / "records").is_dir():
+        raise UsageError(f"nothing is stored in {sheet.folder}: it has no folder records")
     rows = _rows(spec, options)
     if not options.stored_only:
         runs.fill(sheet, rows)

@@ -11,7 +11,7 @@ from harness.records import Record
 from harness.report import charts, trace
 from harness.report.arms import Arm
 from harness.report.charts import Series
-from harness.report.tables import status_of
+from harness.report.tables import status_of, wall_clock
 from harness.summary import checked, worst
 
 
@@ -20,7 +20,7 @@ def panels(arms: Sequence[Arm], temperature: float) -> str:
     held = [(arm, records) for arm, records in held if records]
     drafting = [(arm, records) for arm, records in held if any(sum(r.steps.depth) for r in records)]
     drawn = [
-        _panel("Speedups", "S0, S and measured wall-clock; the dashed line is AR", _speedups(held)),
+        _panel("Speedups", f"S0, S and {wall_clock(arms)}; the dashed line is AR", _speedups(held)),
         _panel(
             "L_acc by answer",
             "answers per bin of 0.25",

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from harness import metrics
+from harness.comparable import KINDS
 from harness.plan import AR
 from harness.report.arms import Arm
 from harness.summary import OVERALL, TITLES, checked, rows, worst
@@ -25,8 +26,9 @@ FIGURES = {
 def figures(arms: Sequence[Arm], temperature: float) -> str:
     """One line per arm and benchmark, overall first; columns nobody has a figure for are left out."""
     table = [(arm, line) for arm in arms for line in _lines(arm, temperature)]
+    titles = FIGURES | {"wallclock_speedup": wall_clock(arms)}
     shown = {
-        name: title for name, title in FIGURES.items() if any(line[name] is not None for _, line in table)
+        name: title for name, title in titles.items() if any(line[name] is not None for _, line in table)
     }
     body = []
     for arm, line in table:
@@ -46,6 +48,12 @@ def figures(arms: Sequence[Arm], temperature: float) -> str:
         f'<th class="text">lossless</th>{head}<th>prompts</th><th>tokens</th><th>failed</th></tr>'
         f"{''.join(body)}</table></div>"
     )
+
+
+def wall_clock(arms: Sequence[Arm]) -> str:
+    """What the seconds of a page's runs are called: they are of one kind, replays have none."""
+    kinds = [KINDS[arm.mode] for arm in arms if arm.mode != "replay"]
+    return f"{kinds[0]} wall-clock" if kinds else "wall-clock"
 
 
 def _lines(arm: Arm, temperature: float) -> list[dict[str, Any]]:

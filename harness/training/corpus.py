@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def load_corpus(
     for name in names:
         counts = Counts()
         if name and Path(name).is_dir():
-            about, read = _generated(Path(name), target)
+            about, read = _generated(Path(name), target, limit)
         else:
             source = open_source(name)
             about = {"source": source.location, "identity": source.identity}
@@ -111,8 +112,8 @@ def read_answers(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
             answer = json.loads(line)
-            tokens = [*answer["prompt"], *answer["answer"]]
-            good = isinstance(answer["key"], str) and all(type(token) is int for token in tokens)
+            texts = answer["prompt"], answer["answer"]
+            good = isinstance(answer["key"], str) and all(map(_is_text, texts))
         except (ValueError, RecursionError, TypeError, KeyError):
             good = False
         if not good:
@@ -122,7 +123,13 @@ def read_answers(path: Path) -> Iterator[dict[str, Any]]:
         yield answer
 
 
-def _generated(directory: Path, target: Target) -> tuple[dict[str, Any], Iterator[Example]]:
+def _is_text(ids: Any) -> bool:
+    return isinstance(ids, list) and bool(ids) and all(type(token) is int and token >= 0 for token in ids)
+
+
+def _generated(
+    directory: Path, target: Target, limit: int | None
+) -> tuple[dict[str, Any], Iterator[Example]]:
     manifest = read_manifest(directory)
     config = manifest["config"]
     if "temperatures" not in config:
@@ -138,8 +145,14 @@ def _generated(directory: Path, target: Target) -> tuple[dict[str, Any], Iterato
         "seed": config["seed"],
         "exclusion": config["exclusion"],
     }
-    lines = read_answers(directory / ANSWERS)
-    return about, (answer_example(line["prompt"], line["answer"]) for line in lines)
+    return about, islice(_examples(directory / ANSWERS, target.vocab_size), limit)
+
+
+def _examples(path: Path, vocab: int) -> Iterator[Example]:
+    for number, line in enumerate(read_answers(path), start=1):
+        if max(*line["prompt"], *line["answer"]) >= vocab:
+            raise UsageError(f"{path}:{number} has a token beyond the target's vocabulary of {vocab}")
+        yield answer_example(line["prompt"], line["answer"])
 
 
 def _rendered(

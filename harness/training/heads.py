@@ -20,6 +20,8 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "eagle3": {"steps": eagle3.STEPS},
     "ppsd": {"n": 8, "head": "layer"},
 }
+_MOST_STEPS = 64
+"""Of EAGLE-3's unrolling: each costs a pass of the head over the whole batch."""
 _CHOICES = {"schedule": ("pre-step", "post-step"), "head": ("layer", "mlp", "linear")}
 
 
@@ -44,13 +46,15 @@ def parse_head(text: str) -> HeadSpec:
     method, _, rest = text.partition(":")
     if method not in _DEFAULTS:
         raise UsageError(f"unknown head {method!r}; allowed: {', '.join(_DEFAULTS)}")
-    options = dict(_DEFAULTS[method])
+    given: dict[str, Any] = {}
     for pair in filter(None, rest.split(",")):
         key, equals, value = pair.partition("=")
-        if key not in options or not equals:
+        if key not in _DEFAULTS[method] or not equals:
             raise UsageError(f"head {text!r}: cannot read {pair!r}; allowed: " + _allowed(method))
-        options[key] = _converted(text, key, value)
-    return HeadSpec(method, options)
+        if key in given:
+            raise UsageError(f"head {text!r}: {key} is given twice")
+        given[key] = _converted(text, key, value)
+    return HeadSpec(method, {**_DEFAULTS[method], **given})
 
 
 def build_task(
@@ -75,6 +79,8 @@ def _converted(text: str, key: str, value: str) -> Any:
         return value
     if not value.isdecimal() or int(value) < 1:
         raise UsageError(f"head {text!r}: {key} must be a whole number >= 1, got {value!r}")
+    if key == "steps" and int(value) > _MOST_STEPS:
+        raise UsageError(f"head {text!r}: steps must be <= {_MOST_STEPS}, got {value}")
     return int(value)
 
 

@@ -52,11 +52,15 @@ class PublishRequest:
 def publish(request: PublishRequest, target: Target) -> dict[str, Any]:
     """Write ``request.out``; returns the figures that went into its JSON.
 
-    Raises ``UsageError`` unless ``request.head`` is a head of a training run for ``target``.
+    Raises ``UsageError`` unless ``request.head`` is a head of a training run for ``target``, and for an
+    ``out`` among that run's heads.
     """
-    run = request.head.absolute().parent.parent
+    heads = request.head.absolute().parent
+    run = heads.parent
     if not (run / CURVE).is_file():
         raise UsageError(f"{run} is no training run: it has no {CURVE}; give a directory RUN/heads/LABEL")
+    if request.out.resolve().is_relative_to(heads.resolve()):
+        raise UsageError(f"--out {request.out} lies in {heads}, whose heads stay as they are; give another")
     config, tensors, _ = checkpoint.read(request.head, checkpoint.method_of(request.head))
     drawn = curve(run, config.training.get("steps", sys.maxsize))
     checkpoint.check_target(config, target.shape, str(request.head))

@@ -223,9 +223,10 @@ class TrainingSession:
 def step_of(line: str) -> float:
     """The step a line of the curve belongs to; beyond all for a torn one."""
     try:
-        return json.loads(line)["step"]
+        step = json.loads(line)["step"]
     except (ValueError, TypeError, KeyError):
         return float("inf")
+    return step if type(step) is int else float("inf")
 
 
 @contextmanager

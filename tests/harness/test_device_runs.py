@@ -20,6 +20,7 @@ from harness.profiles import load_profile
 from harness.projection import project, verdicts
 from harness.records import read_baseline, read_records
 from harness.replay import run as replay
+from harness.report import __main__ as report
 from harness.run import main
 from harness.summary import rows
 from methods.pipeline.distributed import ranks as ranks_module
@@ -58,6 +59,17 @@ def test_projected_records_have_the_trace_and_the_devices_seconds(tmp_path: Path
     assert line["wallclock_speedup"] == pytest.approx(tokens * profile.ar_s / seconds)
 
 
+def test_a_report_of_emulated_seconds_calls_them_so(tmp_path: Path, capsys) -> None:
+    page = tmp_path / "report.html"
+    plan, records = recorded(tmp_path)
+    job = device_runs.device_run(plan, "project", PROFILE)
+    device_runs.run(job, records, [])
+    assert report.main([str(job.plan.directory), "--output", str(page), "--texts", "0"]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "<th>projected wall-clock</th>" in text and "S0, S and projected wall-clock" in text
+    assert "measured wall-clock" not in text
+
+
 def test_a_projection_uses_the_recorded_drafters_layers_and_layout(tmp_path: Path, capsys) -> None:
     line = LINE.replace("--temperature 1 ", "") + " --method ppsd --untrained --n 4 --option layout=n"
     plan = make_plan(parse([*line.split(), "--results", str(tmp_path)]))
@@ -65,9 +77,10 @@ def test_a_projection_uses_the_recorded_drafters_layers_and_layout(tmp_path: Pat
     argv = ["--records", str(tmp_path), "--n", "4"]
     assert project_command.main(argv) == 2
     assert "no figures for n = 4 with Ls = 1" in capsys.readouterr().err
-    assert project_command.main([*argv, "--draft-ms", "1"]) == 0
-    (row,) = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
-    assert row["layout"] == "n"
+    for stages in (argv, argv[:2]):  # n, too, is the records' unless it is given
+        assert project_command.main([*stages, "--draft-ms", "1"]) == 0
+        (row,) = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+        assert row["layout"] == "n" and row["n"] == 4
 
 
 def test_what_is_stored_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +135,7 @@ def test_uneven_stages_and_the_drafters_place_become_devices(tmp_path: Path) -> 
         (f"{SPD} --width 1 4 --emulate qwen3.5-4b --mode decode", "got 'spd' with widths [1, 4]"),
         (f"{SPD} --timings", "--timings needs a process per stage: --runtime distributed, or --emulate"),
         ("--method ngram --timings", "--timings needs a process per stage"),
+        (f"{SPD} --runtime distributed --timings", "--timings needs a process per stage"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused_before_anything_runs(

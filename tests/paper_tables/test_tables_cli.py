@@ -372,14 +372,17 @@ def test_table_is_printed_and_written(format_name, tmp_path, monkeypatch, capsys
         assert "measured: tiny in float32 on 2 x A Card" in printed
 
 
-def test_all_tables_from_stored_records_alone(tmp_path, monkeypatch):
+def test_all_tables_from_stored_records_alone(tmp_path, monkeypatch, capsys):
     def fail(*_):
         raise AssertionError("nothing may run")
 
     monkeypatch.setattr(runs, "make_plan", fail)
     argv = ["all", "--preset", "tiny", "--size", "paper", "--stored-only", "--results", str(tmp_path)]
+    assert cli.main(argv) == 2, "a folder without records is a slip of the hand"
+    assert "nothing is stored in" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    (tmp_path / "tiny" / "records").mkdir(parents=True)
     assert cli.main(argv) == 0
-    names = {f"table{number}-paper.md" for number in SPECS}
+    names = {"records", *(f"table{number}-paper.md" for number in SPECS)}
     assert {entry.name for entry in (tmp_path / "tiny").iterdir()} == names
 
 

@@ -72,11 +72,21 @@ def test_a_head_left_as_the_targets_is_tied_and_decodes_as_before(
         assert torch.equal(drafter.lm_head.weight, tiny("llama").head_weight[::2])
 
 
+@pytest.mark.parametrize("where", ["", "published", "../other/../head"])
+def test_a_training_runs_own_heads_are_not_overwritten(where: str, tmp_path: Path) -> None:
+    head = trained(tmp_path, "ppsd:n=4")
+    before = {path: path.read_bytes() for path in head.iterdir()}
+    out = head.parent / head.name / where if where != "../other/../head" else head / ".." / head.name
+    with pytest.raises(UsageError, match="whose heads stay as they are"):
+        publish(PublishRequest(head, out, "tiny", tmp_path), tiny("llama"))
+    assert {path: path.read_bytes() for path in head.iterdir()} == before
+
+
 def test_a_killed_runs_curve_ends_at_its_checkpoint(tmp_path: Path) -> None:
     trained(tmp_path, "ppsd:n=4")
     run = next(tmp_path.rglob(CURVE)).parent
     with (run / CURVE).open("a") as file:
-        file.write('{"step": 41, "tok')
+        file.write('{"step": "a"}\n{"step": null}\n{"step": 41, "tok')
     drawn = curve(run, 30)
     assert drawn["loss"][-1]["tokens"] == 300 and drawn["held_out_step_acceptance"] == []
 

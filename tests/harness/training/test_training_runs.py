@@ -185,13 +185,35 @@ def test_a_torn_curve_is_cut(answers: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"\xff", b"[]", b'{"key": 1}', b'{"key": "a", "prompt": "x", "answer": []}']
+    "line",
+    [
+        b"\xff",
+        b"[]",
+        b'{"key": 1}',
+        b'{"key": "a", "prompt": "x", "answer": []}',
+        b'{"key": "a", "prompt": [1], "answer": []}',
+        b'{"key": "a", "prompt": [1], "answer": [-5]}',
+    ],
 )
 def test_a_damaged_answer_is_named(answers: Path, line: bytes) -> None:
     file = answers / ANSWERS
     file.write_bytes(line + b"\n" + file.read_bytes())
     with pytest.raises(UsageError, match=r"answers.jsonl:1 is no line of an answer file"):
         load_corpus(tiny("llama"), [str(answers)], exclusion=NOTHING, max_length=64, held_out=2)
+
+
+@pytest.mark.parametrize("token", [64, 10**30])
+def test_an_answer_in_another_vocabulary_is_named(answers: Path, token: int) -> None:
+    file = answers / ANSWERS
+    line = json.dumps({"key": "a", "prompt": [1], "answer": [token]})
+    file.write_text(f"{line}\n{file.read_text()}")
+    with pytest.raises(UsageError, match=r"answers.jsonl:1 has a token beyond the target's vocabulary of 64"):
+        load_corpus(tiny("llama"), [str(answers)], exclusion=NOTHING, max_length=64, held_out=2)
+
+
+def test_a_limit_holds_for_generated_answers_too(answers: Path) -> None:
+    corpus = load_corpus(tiny("llama"), [str(answers)], exclusion=NOTHING, max_length=64, held_out=2, limit=3)
+    assert corpus.about["sources"][0]["used"] == 3
 
 
 def test_another_kind_of_run_is_no_data(answers: Path, tmp_path: Path) -> None:
@@ -299,6 +321,8 @@ def test_faulty_recipes_name_the_key(old: str, new: str, message: str) -> None:
         (["--out", "x", "--head", "medusa"], "unknown head 'medusa'; allowed: spd, eagle3, ppsd"),
         (["--out", "x", "--head", "spd:m=3"], "cannot read 'm=3'; allowed: n=..., layers=..., schedule=..."),
         (["--out", "x", "--head", "spd:n=0"], "n must be a whole number >= 1"),
+        (["--out", "x", "--head", "spd:n=2,n=4"], "n is given twice"),
+        (["--out", "x", "--head", "eagle3:steps=100000"], "steps must be <= 64, got 100000"),
         (["--out", "x", "--head", "spd", "--head", "spd:n=8"], "head spd-n8-l3 is given twice"),
         (["--out", "x"], "required: --head"),
         (["generate", "--out", "x", "--temperature", "-1"], "argument --temperature: must be a number >= 0"),
