@@ -103,9 +103,9 @@ class Ranks:
             return
         processes, self.processes = self.processes, []
         self._watch.stop()
-        if self._failure is None and not at_once:
+        if self._failure is None:
             put(self._store, rank_process.order_key(self._order), Stop())
-            deadline = time.monotonic() + _GRACE_S
+            deadline = time.monotonic() + (0.0 if at_once else _GRACE_S)
             for process in processes:
                 process.join(max(0.0, deadline - time.monotonic()))
         _kill(processes)
@@ -114,7 +114,8 @@ class Ranks:
         atexit.unregister(self.close)
 
     def _ask(self, order: Any) -> list[Report]:
-        number, keys = self._order, [rank_process.report_key(self._order, rank) for rank in range(self.world)]
+        number, self._order = self._order, self._order + 1
+        keys = [rank_process.report_key(number, rank) for rank in range(self.world)]
         with self._attention():
             put(self._store, rank_process.order_key(number), order)
             # In a thread of its own: waiting in the store cannot be interrupted, an event can.
@@ -124,7 +125,6 @@ class Ranks:
             reports = [take(self._store, key) for key in keys]
         for key in [*keys, rank_process.order_key(number)]:
             self._store.delete_key(key)
-        self._order += 1
         return reports
 
     def _await(self, keys: list[str]) -> None:
