@@ -9,6 +9,8 @@ from html import escape
 
 _WIDTH, _HEIGHT = 560, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 40
+_CHARACTER, _LONGEST = 7, 40
+"""Width of a letter of a bar's name, and letters of the longest one that is drawn whole."""
 _INNER, _TALL = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
 
@@ -65,12 +67,12 @@ def bars(names: Sequence[str], groups: Sequence[Series], mark: float | None = No
     if not values:
         return ""
     top = max([*values, mark or 0]) * 1.12
-    label, bar = 170, 13
+    label, bar = _label_width(names), 13
     block = bar * len(groups) + 12
     body = []
     for row, name in enumerate(names):
         y = row * block + 8
-        body.append(f'<text class="name" x="{label - 8}" y="{y + block / 2 - 3:.0f}">{escape(name)}</text>')
+        body.append(f'<text class="name" x="{label - 8}" y="{y + block / 2 - 3:.0f}">{_short(name)}</text>')
         for number, group in enumerate(groups):
             for x, value, text in group.points:
                 if x != row:
@@ -95,10 +97,10 @@ def stacked(names: Sequence[str], parts: Sequence[Series], unit: str) -> str:
     totals = [sum(y for part in parts for x, y, _ in part.points if x == row) for row in range(len(names))]
     if not any(totals):
         return ""
-    label, bar, body = 170, 18, []
+    label, bar, body = _label_width(names), 18, []
     for row, name in enumerate(names):
         left, y = float(label), row * (bar + 8) + 6
-        body.append(f'<text class="name" x="{label - 8}" y="{y + bar - 5}">{escape(name)}</text>')
+        body.append(f'<text class="name" x="{label - 8}" y="{y + bar - 5}">{_short(name)}</text>')
         for number, part in enumerate(parts):
             for x, value, text in part.points:
                 if x != row:
@@ -111,6 +113,16 @@ def stacked(names: Sequence[str], parts: Sequence[Series], unit: str) -> str:
                 left += length
         body.append(f'<text x="{left + 4:.1f}" y="{y + bar - 5}">{totals[row]:.1f} {escape(unit)}</text>')
     return _svg(body, len(names) * (bar + 8) + 8) + legend([part.name for part in parts])
+
+
+def _label_width(names: Sequence[str]) -> int:
+    """Room to the left of horizontal bars."""
+    longest = max((len(name) for name in names), default=0)
+    return max(170, 12 + _CHARACTER * min(longest, _LONGEST))
+
+
+def _short(name: str) -> str:
+    return escape(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
 
 
 def legend(names: Sequence[str]) -> str:

@@ -82,6 +82,16 @@ def test_bar_lengths_follow_the_values() -> None:
     assert charts.bars(["a"], [Series("S", [])]) == charts.lines([], "x") == ""
 
 
+def test_long_names_of_bars_have_room_or_are_cut() -> None:
+    def drawn(name: str) -> str:
+        return charts.bars([name], [Series("S", [(0, 1.0, "1")])])
+
+    assert 'x="162"' in drawn("short") and ">short</text>" in drawn("short")
+    name = "AR beside eagle3 m=3 (1b39b2ae)"
+    assert f'x="{4 + 7 * len(name)}"' in drawn(name) and f">{name}</text>" in drawn(name)
+    assert f">{39 * 'a'}…</text>" in drawn(60 * "a") and 'x="284"' in drawn(60 * "a")
+
+
 @pytest.mark.parametrize("last", [1, 2, 4, 24])
 def test_depths_have_whole_ticks(last: int) -> None:
     points = [(float(x), 0.5, "") for x in range(1, last + 1)]
