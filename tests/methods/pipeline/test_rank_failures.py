@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -182,15 +184,21 @@ print(*(p.pid for p in Ranks.of(pipeline.distributed.job.layout).processes), flu
 """A program with ranks of its own, which it names."""
 
 
-def started(then: str) -> tuple[subprocess.Popen, list[int]]:
-    """``SCRIPT`` and ``then`` in a session of their own, and the ranks' process ids."""
+@contextmanager
+def started(then: str) -> Iterator[tuple[subprocess.Popen, list[int]]]:
+    """``SCRIPT`` and ``then`` in a session of their own, and the ranks' process ids. It ends with the test,
+    whatever becomes of that."""
     command = [sys.executable, "-c", SCRIPT + then]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stdout is not None
-    line = process.stdout.readline()  # not to the end: the ranks hold it open too
-    pids = [int(pid) for pid in line.split()]
-    assert len(pids) == 3
-    return process, pids
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # not to the end: the ranks hold it open too
+        pids = [int(pid) for pid in line.split()]
+        assert len(pids) == 3
+        yield process, pids
+    finally:
+        process.kill()
+        process.wait()
 
 
 def gone(pids: list[int]) -> bool:
@@ -201,34 +209,36 @@ def gone(pids: list[int]) -> bool:
 
 
 def test_ranks_do_not_survive_the_process_that_started_them():
-    process, pids = started("os.kill(os.getpid(), signal.SIGKILL)")
-    assert process.wait() == -signal.SIGKILL
-    assert gone(pids)
+    with started("os.kill(os.getpid(), signal.SIGKILL)") as (process, pids):
+        assert process.wait() == -signal.SIGKILL
+        assert gone(pids)
 
 
 def test_an_interrupt_from_the_keyboard_reaches_all_and_ends_all():
-    process, pids = started(
+    code = (
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "try:\n    while True:\n        pipeline.decode([1, 2, 3], SamplingParams(), 400)\n"
         "except KeyboardInterrupt:\n    sys.exit(130)\n"
     )
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(LIMIT_S) == 130
-    assert gone(pids)
+    with started(code) as (process, pids):
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+        assert gone(pids)
 
 
 def test_a_run_that_was_stopped_as_a_whole_goes_on():
-    process, pids = started(
+    code = (
         "end = time.monotonic() + 14\n"
         "while time.monotonic() < end:\n    pipeline.decode([1, 2, 3], SamplingParams(), 50)\n"
     )
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGSTOP)
-    time.sleep(STUCK_S + 1)
-    os.killpg(process.pid, signal.SIGCONT)
-    assert process.wait(60) == 0
-    assert gone(pids)
+    with started(code) as (process, pids):
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(STUCK_S + 1)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.wait(60) == 0
+        assert gone(pids)
 
 
 def test_the_watchers_own_pause_is_nobodys_fault():
