@@ -185,8 +185,8 @@ def test_a_table_that_is_not_its_records_is_noticed(tmp_path):
     from harness.checking.record_checks import tables
     from paper_tables.__main__ import main
 
+    (tmp_path / "smollm2-135m" / "records").mkdir(parents=True)
     assert main(["1", "--preset", "smollm2-135m", "--stored-only", "--results", str(tmp_path)]) == 0
-    (tmp_path / "smollm2-135m" / "records").mkdir()
     assert tables(tmp_path).fault is None
     path = tmp_path / "smollm2-135m" / "table1.md"
     path.write_text(path.read_text().replace("-", "1.0", 1))
