@@ -15,7 +15,7 @@ from harness.presets import load_preset
 from harness.sharding import ALONE, Shard, join
 from methods import registry
 from methods.errors import UsageError
-from paper_tables import devices, plan, runs, table
+from paper_tables import devices, plan, runs, stored, table
 from paper_tables.plan import Row, Spec
 from paper_tables.render import SUFFIXES, check_format, render
 from paper_tables.runs import Sheet
@@ -67,8 +67,8 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
         plugins=tuple(options.plugin or ()),
         shard=shard,
     )
-    if options.stored_only and not (sheet.folder / "records").is_dir():
-        raise UsageError(f"nothing is stored in {sheet.folder}: it has no folder records")
+    if options.stored_only and not (sheet.folder / stored.FOLDER).is_dir():
+        raise UsageError(f"nothing is stored in {sheet.folder}: it has no folder {stored.FOLDER}")
     rows = _rows(spec, options)
     if not options.stored_only:
         runs.fill(sheet, rows)

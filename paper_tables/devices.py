@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from harness import runner
 from harness.device_runs import DeviceMode, device_run, run
-from harness.manifest import canonical
 from harness.profiles import Profile, load_profile, profile_facts
 from methods.errors import UsageError
 from paper_tables import stored
 from paper_tables.plan import Row
-from paper_tables.runs import Sheet, drafter, header, planned
+from paper_tables.runs import Sheet, drafter, found_on_devices, header, planned
 
 _MODES: tuple[DeviceMode, ...] = ("project", "emulate")
 _EXIT_HEAD_LAYERS = 1
@@ -49,15 +48,12 @@ def _has_times(profile: Profile, row: Row) -> bool:
 
 
 def _done(sheet: Sheet, row: Row, temperature: float, mode: DeviceMode, profile: Profile) -> bool:
-    path = sheet.on_devices(row, temperature, mode)
-    if not path.exists():
-        return False
-    header = stored.read(path).header
-    return (header["argv"], header["drafter"], canonical(header["profile"])) == (
-        sheet.arguments(row, temperature),
-        drafter(sheet.preset, row),
-        canonical(profile_facts(sheet.spec.profile or "", profile)),
-    )
+    asked = {
+        "argv": sheet.arguments(row, temperature),
+        "drafter": drafter(sheet.preset, row),
+        "profile": profile_facts(sheet.spec.profile or "", profile),
+    }
+    return found_on_devices(sheet, row, temperature, mode, asked) is not None
 
 
 def _fill(sheet: Sheet, row: Row, temperature: float, modes: Sequence[DeviceMode], profile: Profile) -> None:

@@ -102,17 +102,29 @@ def _with_devices(
     """``cells`` with the figures on the profile's devices, where they are of this very measurement."""
     if sheet.spec.profile is None:
         return cells
-    profile = canonical(profile_facts(sheet.spec.profile, load_profile(sheet.spec.profile)))
+    asked = {
+        "argv": header["argv"],
+        "drafter": header.get("drafter"),
+        "profile": profile_facts(sheet.spec.profile, load_profile(sheet.spec.profile)),
+    }
     for mode in ON_DEVICES:
-        path = sheet.on_devices(row, temperature, mode)
-        found = stored.read(path) if path.exists() else None
-        if found is None or canonical(found.header.get("profile")) != profile:
-            continue
-        same = all(found.header.get(name) == header.get(name) for name in ("argv", "drafter"))
-        if same and not any(record.error for record in found.records):
+        found = found_on_devices(sheet, row, temperature, mode, asked)
+        if found is not None and not any(record.error for record in found.records):
             lines = summary_rows(found.records, found.baseline)
             cells = [with_devices(cell, mode, lines) for cell in cells]
     return cells
+
+
+def found_on_devices(
+    sheet: Sheet, row: Row, temperature: float, mode: Mode, asked: Mapping[str, Any]
+) -> Stored | None:
+    """What is stored of a cell on the profile's devices, if it was made of what is ``asked``."""
+    path = sheet.on_devices(row, temperature, mode)
+    if not path.exists():
+        return None
+    found = stored.read(path)
+    made = {name: found.header.get(name) for name in asked}
+    return found if canonical(made) == canonical(asked) else None
 
 
 def _origin(found: Stored) -> Origin:

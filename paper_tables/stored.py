@@ -18,6 +18,8 @@ from methods.errors import UsageError
 from paper_tables.plan import Row
 
 FORMAT = 1
+FOLDER = "records"
+"""Beside a preset's tables."""
 COLUMNS = ("drafted", "accepted", "emitted", "target_layers", "draft_layers", "depth", "nodes", "steps")
 _FIELDS = ("benchmark", "prompt_id", "turn", "repeat", "lossless", "error", "score", "decode_s", *COLUMNS)
 _BASELINE = ("ar_decode_s", "ar_tokens")
@@ -41,7 +43,7 @@ def file_of(
 ) -> Path:
     """``profile`` names the devices of records that are not of this machine."""
     kind = mode if profile is None else f"{mode}-{profile}"
-    return folder / "records" / size / f"{row.slug}-T{temperature:g}-{kind}.jsonl"
+    return folder / FOLDER / size / f"{row.slug}-T{temperature:g}-{kind}.jsonl"
 
 
 def write(

@@ -93,7 +93,7 @@ def _template(template: dict[str, Any]) -> str:
 
 def _drafters(config: dict[str, Any]) -> list[str]:
     """The checkpoint of a trained drafter with the start of its hash, or that it is a random one."""
-    (facts, *_) = [entry["facts"] for entry in config["widths"].values()]
+    facts = next(iter(config["widths"].values()))["facts"]
     if facts.get("untrained"):
         return ["drafter: random"]
     if facts.get("checkpoint") is None:
