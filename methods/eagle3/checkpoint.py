@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from methods.drafting import checkpoint
-from methods.drafting.checkpoint import DraftConfig, Loaded
+from methods.drafting.checkpoint import HEAD, DraftConfig, Loaded
 from methods.drafting.initialise import build_seeded, set_head
 from methods.drafting.layouts import layer_config
 from methods.drafting.source import resolve
@@ -52,7 +52,10 @@ def untrained(
 
 
 def save(directory: Path, head: Eagle3Head, shape: TargetShape, training: Mapping[str, Any]) -> str:
-    """Write ``head`` as a checkpoint for ``shape``; returns the tensor file's SHA-256."""
+    """Write ``head`` as a checkpoint for ``shape``; returns the tensor file's SHA-256.
+
+    A tied head's rows are left out.
+    """
     flags = {name: getattr(head.config, name) for name in _FLAGS}
     config = DraftConfig.for_target(
         shape,
@@ -61,9 +64,13 @@ def save(directory: Path, head: Eagle3Head, shape: TargetShape, training: Mappin
         draft_ids=None if head.vocabulary.is_full else head.vocabulary.ids.tolist(),
         training_span=head.config.window,
         architecture=flags | {"taps": list(head.config.taps), "rope": dict(head.config.rope)},
+        tied_head=head.config.tied_head,
         training=dict(training),
     )
-    return checkpoint.save(directory, head, config)
+    tensors = head.state_dict()
+    if config.tied_head:
+        del tensors[HEAD]
+    return checkpoint.write(directory, tensors, config)
 
 
 def load(
@@ -81,8 +88,9 @@ def load(
 
     ``draft_rope_theta``, ``taps`` (residual-stream indices) and ``norm_output`` (feed the normed
     output back) override what the file says or implies; ``target_head`` [vocab, hidden] has the rows
-    of a tied head. Raises ``UsageError`` for a head that does
-    not fit the target, or with missing or unexpected tensors.
+    of a tied head, and of a published one that comes without: they stay the target's (not copied, not
+    trained). Raises ``UsageError`` for a head that does not fit the target, or with missing or
+    unexpected tensors.
     """
     path, text = resolve(source), str(source)
     if (path / "draft.json").exists():
@@ -94,7 +102,7 @@ def load(
                 f"{text}: taps and draft_rope_theta belong to a published head, this one is trained"
             )
     else:
-        config, tensors, digest = read_published(path, shape, taps)
+        config, tensors, digest = read_published(path, shape, taps, target_head)
     found = dict(config.architecture)
     if draft_rope_theta is not None:
         found["rope"] = dict(found["rope"]) | {"rope_theta": draft_rope_theta}
@@ -103,7 +111,11 @@ def load(
     found["taps"] = _check_taps(taps or found["taps"], shape, text)
     config = dataclasses.replace(config, architecture=found | {"taps": list(found["taps"])})
     head_config = Eagle3Config(
-        layer=config.layer, target_hidden=config.hidden, window=config.training_span, **found
+        layer=config.layer,
+        target_hidden=config.hidden,
+        window=config.training_span,
+        tied_head=config.tied_head,
+        **found,
     )
     vocabulary = DraftVocabulary(shape.vocab, config.draft_ids)
     try:
@@ -112,6 +124,7 @@ def load(
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{text}: rope {dict(head_config.rope)} cannot be used ({reason})") from error
     head = build_from(lambda: Eagle3Head(head_config, vocabulary, embed, rotary), tensors, dtype, text)
+    head.lm_head.requires_grad_(not config.tied_head)
     return Loaded(head, config, digest, text)
 
 

@@ -38,6 +38,7 @@ class Eagle3Config:
     feature; ``norm_before_fc``, one norm over all target features; ``fc_norm``, one per feature
     (EAGLE-3.1); ``norm_output``, the normed output is fed back and goes to the head (EAGLE-3.1).
     ``own_embedding``: the head has its own token embedding instead of the target's.
+    ``tied_head``: the rows over the vocabulary are the target's own; they are neither trained nor stored.
     """
 
     layer: LayerConfig
@@ -51,6 +52,7 @@ class Eagle3Config:
     fc_norm: bool = False
     norm_output: bool = False
     own_embedding: bool = False
+    tied_head: bool = False
 
     def __post_init__(self) -> None:
         if self.layer.hidden != self.target_hidden and not self.own_embedding:

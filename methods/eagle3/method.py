@@ -68,7 +68,7 @@ class Eagle3(RoundMethod):
         self.rule = proposal_rule(options.proposal, options.width)
         if self.rule == "sampled" and options.tree == "dynamic":
             raise UsageError("tree 'dynamic' selects by score, so it needs --proposal point-mass")
-        self._origin: dict[str, str] = {}
+        self._origin: dict[str, Any] = {}
         self.head = (self._untrained() if options.untrained else self._loaded()).to(target.device)
         self.reads = self.head.config.taps
         self.shape = Shape(options.m, options.width, options.tree == "dynamic", self.rule == "sampled")
@@ -110,6 +110,8 @@ class Eagle3(RoundMethod):
             dtype=self.target.dtype,
         )
         self._origin = {"checkpoint": loaded.source, "checkpoint_sha256": loaded.sha256}
+        if loaded.config.tied_head and "published_config" in loaded.config.training:
+            self._origin["borrowed_head"] = True
         return loaded.module
 
     def _embed(self, ids: Tensor) -> Tensor:

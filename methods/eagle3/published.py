@@ -1,4 +1,8 @@
-"""Reader of published EAGLE-3 heads: SafeAILab, SpecForge / SGLang and speculators files."""
+"""Reader of published EAGLE-3 heads: SafeAILab, SpecForge / SGLang and speculators files.
+
+Some publishers leave ``lm_head.weight`` out where the draft vocabulary is the target's: such a head
+borrows the target's.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from methods.drafting.checkpoint import DraftConfig
+from methods.drafting.checkpoint import HEAD, DraftConfig
 from methods.drafting.decoder_layer import LayerConfig
 from methods.drafting.tensors import file_sha256, read_pickle, read_safetensors
 from methods.drafting.vocabulary import DraftVocabulary
@@ -24,15 +29,19 @@ _NO_SCALING = (None, "default")
 
 
 def read_published(
-    directory: Path, shape: TargetShape, taps: Sequence[int] | None = None
+    directory: Path,
+    shape: TargetShape,
+    taps: Sequence[int] | None = None,
+    target_head: Tensor | None = None,
 ) -> tuple[DraftConfig, dict[str, Tensor], str]:
     """Configuration, tensors under this package's names, and the tensor file's SHA-256.
 
-    ``taps`` given spares the file's own tap ids, whose convention may be unclear. Raises
-    ``UsageError`` naming what is missing or does not fit the target.
+    ``taps`` given spares the file's own tap ids, whose convention may be unclear. ``target_head``
+    [vocab, hidden] is what a file without a head borrows; its configuration says ``tied_head``.
+    Raises ``UsageError`` naming what is missing or does not fit the target.
     """
     try:
-        return _read(directory, shape, taps)
+        return _read(directory, shape, taps, target_head)
     except UsageError:
         raise
     except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
@@ -41,7 +50,7 @@ def read_published(
 
 
 def _read(
-    directory: Path, shape: TargetShape, taps: Sequence[int] | None
+    directory: Path, shape: TargetShape, taps: Sequence[int] | None, target_head: Tensor | None
 ) -> tuple[DraftConfig, dict[str, Tensor], str]:
     config = _read_config(directory)
     path = _tensor_file(directory)
@@ -53,6 +62,9 @@ def _read(
     target_hidden = config.get("target_hidden_size") or hidden
     if target_hidden != shape.hidden:
         raise UsageError(f"{path}: hidden size {target_hidden}, but {shape.name} has {shape.hidden}")
+    borrows = HEAD not in tensors
+    if borrows:
+        tensors[HEAD] = _borrowed(path, layer | config, tensors, shape, hidden, target_head)
     vocabulary = _vocabulary(path, config, layer, tensors, shape)
     if hidden != target_hidden and "embed_tokens.weight" not in tensors:
         raise UsageError(
@@ -77,6 +89,7 @@ def _read(
             "norm_output": fc_norm and bool(config.get("norm_output")),
             "own_embedding": "embed_tokens.weight" in tensors,
         },
+        tied_head=borrows,
         training={"published_config": config},
     )
     return parsed, tensors, file_sha256(path)
@@ -129,6 +142,37 @@ def _check_kind(path: Path, layer: Mapping[str, Any]) -> None:
         raise UsageError(f"{path}: hidden_act {layer['hidden_act']!r}; only silu heads run")
 
 
+def _borrowed(
+    path: Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    shape: TargetShape,
+    hidden: int,
+    target_head: Tensor | None,
+) -> Tensor:
+    """The target's head [vocab, hidden] for a file without one, if the head's outputs fit it."""
+    missing = f"{path}: missing {HEAD}"
+    if target_head is None:
+        raise UsageError(missing)
+    lent = f"{shape.name}'s own cannot be borrowed"
+    if hidden != shape.hidden:
+        raise UsageError(f"{missing}, and {lent}: hidden size {hidden}, the target's is {shape.hidden}")
+    said = config.get("draft_vocab_size") or shape.vocab
+    mapped = [len(tensors["d2t"])] if "d2t" in tensors else []
+    marked = [int(tensors["t2d"].sum())] if "t2d" in tensors else []
+    for size in (said, *mapped, *marked):
+        if size != shape.vocab:
+            raise UsageError(f"{missing}, and {lent}: draft vocabulary {size}, the target's is {shape.vocab}")
+    # To transformers such a file says: the head is the embedding. Harmless where that is the target's head.
+    embedding = tensors.get("embed_tokens.weight") if config.get("tie_word_embeddings") else None
+    if embedding is not None and not torch.equal(embedding.bfloat16(), target_head.bfloat16().cpu()):
+        raise UsageError(
+            f"{missing}, and tie_word_embeddings with an embed_tokens.weight other than {shape.name}'s head "
+            "leaves open which of the two is meant; store the head, or set tie_word_embeddings to false"
+        )
+    return target_head
+
+
 def _vocabulary(
     path: Path,
     config: Mapping[str, Any],
@@ -141,10 +185,8 @@ def _vocabulary(
     if vocab != shape.vocab:
         raise UsageError(f"{path}: vocabulary {vocab}, but {shape.name} has {shape.vocab}")
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
-    if "lm_head.weight" not in tensors:
-        # Also under tie_word_embeddings: true, which some configurations claim wrongly.
-        raise UsageError(f"{path}: missing lm_head.weight")
-    rows = tensors["lm_head.weight"].shape[0]
+    # Whatever tie_word_embeddings says: some configurations claim it beside a head of their own.
+    rows = tensors[HEAD].shape[0]
     declared = config.get("draft_vocab_size") or rows
     if declared != rows:
         raise UsageError(f"{path}: draft_vocab_size {declared}, but lm_head.weight has {rows} rows")

@@ -21,7 +21,8 @@ _LONG = 1.5
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
     """``kind`` "muon": matrices by Muon at ``lr``, vectors by AdamW at ``vector_lr``, the head over the
-    vocabulary by AdamW at ``head_lr`` (0: left as it is). "adamw": everything at ``lr``.
+    vocabulary by AdamW at ``head_lr`` (0: left as it is). "adamw": everything at ``lr``. Parameters
+    that need no gradient, such as a head that is the target's own, stay as they are.
 
     The rate rises over the first ``warmup`` share of the token budget, then falls to zero.
     """
@@ -119,7 +120,8 @@ class HeadOptimizer:
         groups: dict[str, list[nn.Parameter]] = {"matrix": [], "vector": [], "head": []}
         for name, parameter in module.named_parameters():
             kind = "head" if name == "lm_head.weight" else "matrix" if parameter.dim() == 2 else "vector"
-            parameter.requires_grad_(kind != "head" or config.head_lr > 0)
+            if kind == "head" and config.head_lr == 0:
+                parameter.requires_grad_(False)
             if parameter.requires_grad:
                 groups[kind].append(parameter)
         rates = {"matrix": config.lr, "vector": config.vector_lr, "head": config.head_lr}

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import random_ids, tiny
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from test_published_heads import rename
 
 from methods import registry
 from methods.checking import gates
+from methods.eagle3 import checkpoint as eagle3
 from methods.errors import UsageError
+from methods.training.optimizer import HeadOptimizer, OptimizerConfig
 
 KEPT = [*range(0, 40, 2), 41, 50, 63]
 CONFIG = {
@@ -53,12 +55,14 @@ def write(
     content = {name: value for name, value in {**tensors(), **(changed or {})}.items() if value is not None}
     layer = CONFIG | (config or {})
     if naming == "speculators":
-        nested = {name: value for name, value in layer.items() if name != "draft_vocab_size"}
+        outside = {
+            name: layer.pop(name) for name in ("draft_vocab_size", "target_hidden_size") if name in layer
+        }
         layer = {
             "speculators_model_type": "eagle3",
-            "transformer_layer_config": nested,
-            "draft_vocab_size": len(KEPT),
+            "transformer_layer_config": layer,
             "norm_before_residual": True,
+            **outside,
         }
     (directory / "config.json").write_text(json.dumps(layer))
     save_file(rename(content, naming), directory / "model.safetensors")
@@ -112,7 +116,11 @@ def test_overrides_reach_the_head(tmp_path):
     ("changed", "config", "message"),
     [
         ({"fc.weight": None}, {}, r"missing fc\.weight"),
-        ({"lm_head.weight": None}, {}, r"missing lm_head\.weight"),
+        (
+            {"lm_head.weight": None},
+            {},
+            r"missing lm_head\.weight, .*: draft vocabulary 23, the target's is 64",
+        ),
         ({"midlayer.mlp.up_proj.weight": None}, {}, r"missing midlayer\.mlp\.up_proj\.weight"),
         ({"d2t": torch.zeros(len(KEPT), dtype=torch.long)}, {}, "d2t is all zero"),
         ({"d2t": None}, {}, "missing d2t for a draft vocabulary of 23 out of 64"),
@@ -130,3 +138,86 @@ def test_unusable_files_are_refused_by_name(tmp_path, changed, config, message):
     path = write(tmp_path, "safeai", changed, config)
     with pytest.raises(UsageError, match=message):
         registry.create("eagle3", tiny("llama"), {"checkpoint": path})
+
+
+HEADLESS = dict.fromkeys(("lm_head.weight", "d2t", "t2d"))
+FULL = {"draft_vocab_size": 64}
+
+
+def traced(source: str) -> tuple:
+    """The head, tokens and trace of a greedy answer, and what the method says of itself."""
+    method = registry.create("eagle3", tiny("llama"), {"checkpoint": source, "m": 3})
+    found = method.decode(random_ids(8), gates.GREEDY, 16)
+    trace = [(step.drafted, step.accepted) for step in found.steps]
+    return method.head, (found.tokens, trace), method.describe()
+
+
+@pytest.mark.parametrize("naming", NAMINGS)
+@pytest.mark.parametrize("map_given", [False, True])
+def test_a_head_left_out_is_the_targets(tmp_path, naming, map_given):
+    """Draft for draft what a file drafts in which the target's rows are stored."""
+    target = tiny("llama")
+    identity = {"d2t": torch.zeros(64, dtype=torch.long), "t2d": torch.ones(64, dtype=torch.bool)}
+    paths = [tmp_path / name for name in ("without", "with")]
+    for path, head in zip(paths, (None, target.head_weight.clone()), strict=True):
+        path.mkdir()
+        write(path, naming, {**HEADLESS, **(identity if map_given else {}), "lm_head.weight": head}, FULL)
+    (borrowed, drafted, about), (own, expected, plain) = (traced(str(path)) for path in paths)
+    assert drafted == expected
+    assert torch.equal(borrowed.lm_head.weight, own.lm_head.weight) and borrowed.vocabulary.is_full
+    assert borrowed.lm_head.weight.data_ptr() == target.head_weight.data_ptr()  # lent, not copied
+    assert about["borrowed_head"] is True and "borrowed_head" not in plain
+    assert (borrowed.config.tied_head, own.config.tied_head) == (True, False)
+
+
+def test_a_borrowed_head_is_neither_stored_nor_trained(tmp_path):
+    target = tiny("llama")
+    before = target.head_weight.clone()
+    head, drafted, _ = traced(write(tmp_path, changed=HEADLESS, config=FULL))
+    eagle3.save(tmp_path / "saved", head, target.shape, {})
+    content = json.loads((tmp_path / "saved" / "draft.json").read_text())
+    assert content["tied_head"] and "lm_head.weight" not in load_file(tmp_path / "saved" / content["tensors"])
+    again, same, _ = traced(str(tmp_path / "saved"))
+    assert same == drafted and again.config.tied_head
+
+    optimizer = HeadOptimizer(head, OptimizerConfig("adamw", 0.1, 0.1, 0.1, 0.0, "linear", 1.0))
+    for parameter in optimizer.parameters:
+        parameter.grad = torch.ones_like(parameter)
+    was = head.fc.weight.clone()
+    optimizer.step(0.5)
+    assert not torch.equal(head.fc.weight, was)
+    assert torch.equal(target.head_weight, before) and torch.equal(head.lm_head.weight, before)
+
+
+@pytest.mark.parametrize(
+    ("changed", "config", "message"),
+    [
+        ({}, {"draft_vocab_size": 32}, "draft vocabulary 32, the target's is 64"),
+        ({"d2t": torch.zeros(32, dtype=torch.long)}, FULL, "draft vocabulary 32, the target's is 64"),
+        ({"t2d": torch.arange(64) < 32}, FULL, "draft vocabulary 32, the target's is 64"),
+        ({}, FULL | {"vocab_size": 65}, "vocabulary 65, but tiny-llama has 64"),
+        (
+            {"embed_tokens.weight": torch.zeros(64, 24)},
+            FULL | {"hidden_size": 24, "target_hidden_size": 32},
+            "hidden size 24, the target's is 32",
+        ),
+        (
+            {"embed_tokens.weight": torch.zeros(64, 32)},
+            FULL | {"tie_word_embeddings": True},
+            "leaves open which of the two is meant",
+        ),
+    ],
+)
+@pytest.mark.parametrize("naming", NAMINGS)
+def test_a_head_that_cannot_be_borrowed_is_named(tmp_path, naming, changed, config, message):
+    path = write(tmp_path, naming, HEADLESS | changed, config)
+    with pytest.raises(UsageError, match=message):
+        registry.create("eagle3", tiny("llama"), {"checkpoint": path})
+
+
+def test_an_embedding_that_is_the_targets_head_leaves_nothing_open(tmp_path):
+    rows = {"embed_tokens.weight": tiny("llama").head_weight.clone()}
+    head, _, about = traced(
+        write(tmp_path, changed=HEADLESS | rows, config=FULL | {"tie_word_embeddings": True})
+    )
+    assert head.config.own_embedding and about["borrowed_head"]
