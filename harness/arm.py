@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 from harness.journal import Journal
 from harness.plan import Plan
 from harness.records import Key, Lossless, Record, StepArrays, to_line
+from harness.time_limit import limit
+from methods.errors import RunFailure
 from methods.interface import DecodeResult, DecodingMethod
 from methods.trace import output_fault
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt
     from harness.cycle_log import CycleLog
+
+
+ENDS_A_RUN = (KeyboardInterrupt, RunFailure)
+"""Exceptions of a method that are no prompt's failure."""
 
 
 class TraceError(RuntimeError):
@@ -63,6 +69,14 @@ class Arm:
             unit.repeat,
         )
 
+    def words(self, key: Key) -> str:
+        """A prompt turn of this arm in words that no other of the command has."""
+        benchmark, prompt_id, turn, temperature, width, repeat = key
+        return (
+            f"{self.method.name}, {benchmark} {prompt_id}, turn {turn}, T = {temperature:g}, width {width}, "
+            f"repeat {repeat} of {self.plan.directory}"
+        )
+
     def stored(self, unit: Unit) -> Record | None:
         return self.journal.get(self.key(unit))
 
@@ -75,8 +89,8 @@ class Arm:
     def decode(self, unit: Unit, answers: list[str] | None) -> Record:
         """The record of one prompt turn, not yet stored and not yet compared with AR.
 
-        An exception of the method becomes the record's ``error``. Only what ends a run passes:
-        interrupts and exits.
+        An exception of the method becomes the record's ``error``, one of ``sys.exit`` and of the time
+        limit, too. Only what ends a run passes: interrupts, and a ``RunFailure``.
         """
         record = self.blank(unit)
         try:
@@ -84,12 +98,13 @@ class Arm:
                 raise RuntimeError("an earlier turn of this dialogue failed")
             record = replace(record, prompt_ids=self.plan.prompt_ids(unit.prompt, answers))
             request = self.plan.request
-            result = self.method.decode(
-                record.prompt_ids,
-                self.plan.sampling(unit.temperature, record.seed),
-                request.max_new_tokens,
-                self.plan.stop_ids,
-            )
+            with limit(request.timeout, self.words(record.key)):
+                result = self.method.decode(
+                    record.prompt_ids,
+                    self.plan.sampling(unit.temperature, record.seed),
+                    request.max_new_tokens,
+                    self.plan.stop_ids,
+                )
             check_result(result, request.max_new_tokens, self.plan.stop_ids)
             self._log(unit, result)
             text = self.plan.target.tokenizer.decode(result.tokens, skip_special_tokens=True)
@@ -107,7 +122,9 @@ class Arm:
                 phases=phase_totals(result),
             )
             to_line(decoded)  # what cannot be stored (a NaN, a tensor) is this method's failure, too
-        except Exception as error:
+        except ENDS_A_RUN:
+            raise
+        except BaseException as error:
             return replace(record, error=describe(error))
         return decoded
 

@@ -13,6 +13,7 @@ from tabulate import tabulate
 
 from harness import speed
 from harness.entry import Parser, exit_code, positive
+from harness.guard import guarded
 from harness.speed import Result, Settings
 
 
@@ -78,4 +79,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.entry import exit_code
+from harness.guard import guarded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,4 +26,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

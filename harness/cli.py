@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from harness.entry import HelpFormatter, Parser, natural, path, positive, seed, share, temperature
+from harness.entry import (
+    HelpFormatter,
+    Parser,
+    natural,
+    path,
+    positive,
+    seconds,
+    seed,
+    share,
+    temperature,
+)
 from harness.options import parse_pairs
 from harness.records import Mode
 from methods.errors import UsageError
@@ -39,7 +49,7 @@ class RunRequest:
 
     ``options`` are the method options that were given, still as text; ``widths`` those of
     ``--width``, one set of records each. ``emulate`` names the profile of devices on which the run's
-    traces are repeated.
+    traces are repeated. ``timeout`` is in seconds and per prompt.
     """
 
     method: str
@@ -67,6 +77,7 @@ class RunRequest:
     plugins: tuple[str, ...]
     emulate: str | None = None
     timings: bool = False
+    timeout: float | None = None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -139,6 +150,9 @@ def _run_flags(group: Any) -> None:
     group.add_argument("--results", metavar="DIR", type=path, help="the run's directory; named by default")
     group.add_argument("--execute-code", action="store_true", help="run generated programs to score them")
     group.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, help="a prompt that takes a method longer has failed"
+    )
+    group.add_argument(
         "--emulate", metavar="PROFILE", help="repeat the traces with a process per device and timed waits"
     )
     group.add_argument(
@@ -185,6 +199,7 @@ def parse(argv: Sequence[str]) -> RunRequest:
         plugins=tuple(args.plugin or ()),
         emulate=args.emulate,
         timings=args.timings,
+        timeout=args.timeout,
     )
 
 

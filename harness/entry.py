@@ -10,8 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from methods.errors import UsageError
+from methods.errors import RunFailure, UsageError
 from methods.interface import check_temperature
+
+
+class HelpShown(SystemExit):
+    """The help was asked for and printed: there is nothing else to do."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,6 +27,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise HelpShown(status)
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -38,7 +45,8 @@ def exit_code(command: Callable[[], int], interrupted: str = "interrupted") -> i
     """What ``command`` returns, or what ended it: 2 after one line on stderr for input that cannot be
     used and for files that the system refuses, 130 after Ctrl-C.
 
-    A reader of the output that is gone (``| head``) ends the command with 1 and no words.
+    A reader of the output that is gone (``| head``) ends the command with 1 and no words. So does, with
+    a line, code that calls ``sys.exit`` where nobody expects it: the command has not done its work.
     """
     try:
         code = command()
@@ -58,6 +66,13 @@ def exit_code(command: Callable[[], int], interrupted: str = "interrupted") -> i
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return 130
+    except HelpShown:
+        return 0
+    except RunFailure:
+        raise
+    except SystemExit as error:
+        print(f"error: ended by sys.exit({error.code!r}) before the work was done", file=sys.stderr)
+        return 1
 
 
 def number(text: str, kind: Callable[[str], Any], ok: Callable[[Any], bool], allowed: str) -> Any:
@@ -99,6 +114,10 @@ def seed(text: str) -> int:
 
 def not_negative(text: str) -> float:
     return number(text, float, lambda value: value >= 0, "a number >= 0")
+
+
+def seconds(text: str) -> float:
+    return number(text, float, lambda value: 0 < value <= 1e6, "a number > 0, 1e6 at most")
 
 
 def milliseconds(text: str) -> float:

@@ -210,7 +210,7 @@ def _built(name: str, target: Any, options: dict[str, Any]) -> DecodingMethod:
         method.describe()
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"method {name!r} cannot be set up for {target.name}: {reason}") from error
     return method

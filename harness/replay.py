@@ -17,11 +17,12 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import Arm, TraceError, Unit, describe
+from harness.arm import ENDS_A_RUN, Arm, TraceError, Unit, describe
 from harness.manifest import fingerprint
 from harness.plan import REPLAY_BATCH, Plan, reference_plan
 from harness.records import RECORDS, Record, StepArrays
 from harness.runner import Outcome, in_order, units
+from harness.time_limit import limit
 from methods.errors import UsageError
 from methods.interface import DecodeResult, Step
 from methods.trace import trace_fault
@@ -184,10 +185,13 @@ def _replayed(arm: Arm, output: Record, known: object) -> Record:
     if output.error is not None:
         return replace(record, error=f"AR failed: {output.error}")
     try:
-        found = arm.method.replay(known)  # type: ignore[arg-type]
+        with limit(arm.plan.request.timeout, f"replay of {arm.words(record.key)}"):
+            found = arm.method.replay(known)  # type: ignore[arg-type]
         if fault := trace_fault(DecodeResult(output.output_ids, found.steps, 0.0, 0.0, "length")):
             raise TraceError(fault)
-    except Exception as error:
+    except ENDS_A_RUN:
+        raise
+    except BaseException as error:
         blank = replace(record, output_ids=[], finish_reason=None, steps=StepArrays(), text="", score=None)
         return replace(blank, error=describe(error))
     return replace(

@@ -1,7 +1,8 @@
 """``python -m harness.run``: decode benchmark prompts, store records, print a table and one JSON line.
 
-Exit codes: 0 done; 1 a prompt failed, a rank was lost or an output differs from AR's; 2 the input
-cannot be used; 130 interrupted (the same command continues).
+Exit codes: 0 done, and the last line says what was measured; 1 a prompt failed, a rank was lost, an output
+differs from AR's or a method ended the process; 2 the input cannot be used; 130 interrupted (the same command
+continues).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from harness import replay
 from harness.cli import parse
 from harness.comparable import time_of
 from harness.entry import exit_code
+from harness.guard import guarded
 from harness.judge_answers import write_judge_answers
 from harness.manifest import write_json
 from harness.plan import Plan, beside, make_plan
 from harness.runner import Outcome, run
 from harness.sharding import ALONE, join
 from harness.summary import brief, summary, table
+from harness.time_limit import finished
 
 SUMMARY = "summary.json"
 
@@ -41,6 +44,7 @@ def execute(argv: Sequence[str]) -> int:
         from methods.pipeline.distributed.ranks import serve_as_rank
 
         if rendezvous.under_torchrun() and rendezvous.environment_rank()[0] != 0:
+            finished()
             serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
     shard = ALONE if process_per_stage else join()
     with shard.first():
@@ -83,4 +87,4 @@ def _emulated(plan: Plan, argv: Sequence[str]) -> tuple[Plan, Outcome]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, resumes=True))

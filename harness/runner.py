@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import Arm, Unit, describe
+from harness.arm import ENDS_A_RUN, Arm, Unit, describe
 from harness.plan import AR, NO_WIDTH, Plan
 from harness.records import BASELINE, RECORDS, Record
 from harness.sharding import ALONE
+from harness.time_limit import limit
 from methods.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.benchmarks import Prompt
     from harness.cycle_log import CycleLog
 
 WARMUP_TOKENS = 32
@@ -194,11 +196,19 @@ class _Loop:
         for prompt in self.plan.prompts[: self.plan.request.warmup]:
             for temperature in self.plan.request.temperatures:
                 for arm in self.everyone:
-                    ids = self.plan.prompt_ids(prompt, [])
-                    try:
-                        arm.method.decode(ids, self.plan.sampling(temperature, 0), cap, self.plan.stop_ids)
-                    except Exception as error:  # the run itself will record it
-                        print(f"warm-up of {arm.method.name}: {describe(error)}", file=sys.stderr)
+                    self._warm_up_with(arm, prompt, temperature, cap)
+
+    def _warm_up_with(self, arm: Arm, prompt: Prompt, temperature: float, cap: int) -> None:
+        ids, sampling = self.plan.prompt_ids(prompt, []), self.plan.sampling(temperature, 0)
+        place = f"{prompt.benchmark} {prompt.prompt_id}, T = {temperature:g}, width {arm.width}"
+        what = f"warm-up of {arm.method.name}, {place} of {self.plan.directory}"
+        try:
+            with limit(self.plan.request.timeout, what):
+                arm.method.decode(ids, sampling, cap, self.plan.stop_ids)
+        except ENDS_A_RUN:
+            raise
+        except BaseException as error:  # the run itself will record it
+            print(f"warm-up of {arm.method.name}: {describe(error)}", file=sys.stderr)
 
 
 def _succeeded(record: Record | None) -> bool:

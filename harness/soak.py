@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 
 from harness.entry import Parser, exit_code, seed
+from harness.guard import guarded
 from methods.errors import UsageError
 
 
@@ -74,4 +75,4 @@ def _named(text: str) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.cli import DEFAULT_PRESET
 from harness.entry import Parser, exit_code, path
+from harness.guard import guarded
 from harness.journal import write_whole
 from harness.presets import load_preset
 from harness.sharding import ALONE, Shard, join
@@ -139,4 +140,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, resumes=True))

@@ -17,7 +17,7 @@ from harness.checking import (
 from harness.checking.outcome import Measured, NotApplicable, Outcome
 from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
-from methods.errors import UsageError
+from methods.errors import RunFailure, UsageError
 
 HARNESS = "harness"
 """The subject of checks that concern no method."""
@@ -93,7 +93,9 @@ def run_check(check: Check, subject: Subject | None, sizes: Sizes) -> Outcome:
         status, reason = ("passed", "") if found.fault is None else ("failed", found.fault)
     except NotApplicable as why:
         status, reason = "not applicable", str(why)
-    except Exception as error:
+    except (KeyboardInterrupt, RunFailure):
+        raise
+    except BaseException as error:
         status, reason = "failed", " ".join(f"{type(error).__name__}: {error}".split())
     label = subject.label if subject is not None else HARNESS
     seconds = time.perf_counter() - started

@@ -7,8 +7,11 @@ per prompt and needs no weights.
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -181,8 +184,45 @@ class FakeMiscount(FakeMethod):
         return super().steps(count)[:-1]
 
 
+class FakeEnding(FakeMethod):
+    """On every other prompt it ends the process, or never comes back."""
+
+    end: Callable[[], Any]
+
+    def decode(self, prompt_ids: Sequence[int], *args: Any, **kwargs: Any) -> DecodeResult:
+        if prompt_ids[-1] % 2:
+            type(self).end()
+        return super().decode(prompt_ids, *args, **kwargs)
+
+
+class FakeExits(FakeEnding):
+    name = "fake-exits"
+    end = staticmethod(lambda: sys.exit(0))
+
+
+class FakeLeaves(FakeEnding):
+    name = "fake-leaves"
+    end = staticmethod(lambda: os._exit(0))
+
+
+class FakeHangs(FakeEnding):
+    name = "fake-hangs"
+    end = staticmethod(lambda: time.sleep(1000))
+
+
+class FakeStuck(FakeEnding):
+    """In a call that hears no signals."""
+
+    name = "fake-stuck"
+    end = staticmethod(lambda: any(itertools.repeat(False)))
+
+
 METHODS: dict[str, type[FakeMethod]] = {
-    cls.name: cls for cls in (FakeAR, FakeDraft, FakeStored, FakeWrong, FakeBroken, FakeMiscount)
+    cls.name: cls
+    for cls in (
+        *(FakeAR, FakeDraft, FakeStored, FakeWrong, FakeBroken, FakeMiscount),
+        *(FakeExits, FakeLeaves, FakeHangs, FakeStuck),
+    )
 }
 
 

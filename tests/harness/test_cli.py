@@ -15,8 +15,8 @@ from methods.errors import UsageError
 FLAGS = """
 --benchmark --checkpoint --data-dir --draft-layers --dtype --emulate --execute-code --help --layout --m
 --max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts --proposal
---repeats --results --runtime --schedule --seed --target --temperature --template --timings --top-k --top-p
---turns --untrained --warmup --width
+--repeats --results --runtime --schedule --seed --target --temperature --template --timeout --timings --top-k
+--top-p --turns --untrained --warmup --width
 """
 
 
@@ -44,7 +44,7 @@ def test_defaults_are_frozen() -> None:
         True,
     )
     assert (request.options, request.widths, request.plugins) == ({}, (), ())
-    assert (request.emulate, request.timings) == (None, False)
+    assert (request.emulate, request.timings, request.timeout) == (None, False, None)
 
 
 FULL = """
