@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from harness import metrics
+from harness.metrics import Interval
 from harness.records import Record
 from methods.errors import UsageError
 
@@ -81,6 +83,26 @@ def unlike_seconds(manifests: Iterable[Mapping[str, Any]]) -> str | None:
     if len({_spread(each["config"]) for each in timed}) > 1:
         return "measured in one process and in a process per stage"
     return None
+
+
+def unlike_baselines(runs: Iterable[tuple[str, Sequence[Record]]]) -> str | None:
+    """Why the times of runs (name, AR's records on the same prompts) say little of each other although
+    the machine is the same: AR, the same work in all, was faster in one by more than the 95 % intervals.
+    None where it was not, or where fewer than two runs have AR's times."""
+    found = [(name, metrics.tok_per_s(records)) for name, records in runs]
+    timed = [(name, speed) for name, speed in found if speed is not None]
+    if not apart([(speed.pooled, speed.pooled_interval) for _, speed in timed]):
+        return None
+    speeds = " and ".join(f"at {speed.shown(1)} tok/s beside {name}" for name, speed in timed)
+    single = " (one prompt has no interval)" if any(each.pooled_interval is None for _, each in timed) else ""
+    return f"AR ran {speeds}{single}: the machine was not in the same state"
+
+
+def apart(figures: Sequence[tuple[float, Interval | None]]) -> bool:
+    """Whether any two of the figures differ by more than their intervals; one without is a point."""
+    ends = [interval or (value, value) for value, interval in figures]
+    # Seconds of a profile's devices are sums of one constant, which differ in the last bit.
+    return bool(ends) and max(low for low, _ in ends) > (1 + 1e-6) * min(high for _, high in ends)
 
 
 def _spread(config: Mapping[str, Any]) -> bool:

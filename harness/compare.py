@@ -1,14 +1,16 @@
 """``python -m harness.compare RUN RUN ...``: runs side by side on the prompts they share.
 
 The first run is what the others are compared with. Differences are paired: every resample draws
-the same prompts for both runs, so a hard prompt that slows both is no difference.
+the same prompts for both runs, so a hard prompt that slows both is no difference. Seconds of two runs
+are never divided, since the machine may have been busier during one of them: what is compared is how
+much faster each was than AR of the same run, and only where AR ran alike in both.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,21 +18,21 @@ from typing import Any
 from tabulate import tabulate
 
 from harness import metrics
-from harness.comparable import check, check_prompts, unlike_seconds
+from harness.comparable import check, check_prompts, unlike_baselines, unlike_seconds
 from harness.entry import Parser, exit_code, path
 from harness.manifest import read_manifest
 from harness.metrics import Estimate
+from harness.plan import AR
 from harness.records import Record, read_baseline, read_records
 from harness.summary import worst
 from methods.errors import UsageError
 
 Unit = tuple[str, str, int, float, int]
-Pair = tuple[Record, Record]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory as read."""
+    """A run directory as read; ``baseline`` are AR's records, its own if AR is the method."""
 
     name: str
     manifest: dict[str, Any]
@@ -39,8 +41,9 @@ class Run:
 
     @classmethod
     def read(cls, directory: Path) -> Run:
-        manifest = read_manifest(directory)
-        return cls(directory.name, manifest, read_records(directory), read_baseline(directory))
+        manifest, records = read_manifest(directory), read_records(directory)
+        baseline = records if manifest["config"]["method"] == AR else read_baseline(directory)
+        return cls(directory.name, manifest, records, baseline)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -53,11 +56,12 @@ class Run:
 
 def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One line per run, width and temperature: its figures on the common prompts and, after the
-    first run, how S and tok/s relate to the first's with 95 % intervals.
+    first run, how S and the wall-clock speedup relate to the first's with 95 % intervals.
 
-    Seconds of different machines are not related, nor outputs at T > 0 of different seeds. Raises
-    ``UsageError`` for runs that may not stand side by side (``comparable``), for one with several widths
-    (name one run per width) and for runs without a common prompt.
+    ``seconds_not_compared`` says why speedups are not related, if they are not. Outputs at T > 0 of
+    different seeds are not compared. Raises ``UsageError`` for runs that may not stand side by side
+    (``comparable``), for one with several widths (name one run per width) and for runs without a common
+    prompt.
     """
     if len(runs) < 2:
         raise UsageError(f"at least two runs are needed to compare, got {len(runs)}")
@@ -78,39 +82,47 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
             mine = _kept(run, units)
             line = _figures(run, mine)
             if run is not runs[0]:
-                line["S_ratio"] = _shown(ratio(first, mine, _layers))
-                if unlike_seconds([runs[0].manifest, run.manifest]) is None:
-                    line["tok_per_s_ratio"] = _shown(ratio(first, mine, _seconds))
+                line["S_ratio"] = _shown(s_ratio(first, mine))
+                line |= _wallclock_ratio(runs[0], first, run, mine)
                 if temperature == 0 or run.config["seed"] == runs[0].config["seed"]:
                     line["same_output"] = _same(first, mine)
             lines.append({"run": run.name, "mode": run.mode, "temperature": temperature, **line})
     return lines
 
 
-def ratio(
-    first: Sequence[Record], second: Sequence[Record], cost: Callable[[Record], float | None]
-) -> Estimate | None:
-    """Tokens per ``cost`` of ``second`` / that of ``first``, both on the same units; None where a
-    record has no cost (a replay has no seconds). The pairs are resampled, not the records."""
+def s_ratio(first: Sequence[Record], second: Sequence[Record]) -> Estimate | None:
+    """S of ``second`` / that of ``first``, both on the same units. The pairs are resampled, not the
+    records."""
     other = {_unit(record): record for record in first}
-    pairs = [(other[_unit(record)], record) for record in second]
-    costs = [(cost(a), cost(b)) for a, b in pairs]
     rows = [
-        [float(b.decoded), in_b, float(a.decoded), in_a]
-        for (a, b), (in_a, in_b) in zip(pairs, costs, strict=True)
-        if in_a is not None and in_b is not None
+        [float(b.decoded), _layers(b), float(a.decoded), _layers(a)]
+        for b in second
+        for a in [other[_unit(b)]]
     ]
-    if len(rows) < len(pairs):
-        return None
-    return metrics.estimate([record for _, record in pairs], rows, metrics.ratio_of_ratios)
+    return metrics.estimate(second, rows, metrics.ratio_of_ratios)
 
 
 def _layers(record: Record) -> float:
     return (record.total("target_layers") + record.total("draft_layers")) / record.num_layers
 
 
-def _seconds(record: Record) -> float | None:
-    return record.decode_s
+def _wallclock_ratio(base: Run, first: Sequence[Record], run: Run, mine: Sequence[Record]) -> dict[str, Any]:
+    """The ratio of the two runs' speedups, or why there is none; neither for runs without times."""
+    if "replay" in (base.mode, run.mode):
+        return {}
+    why = _not_alike(base, first, run, mine)
+    if why is not None:
+        return {"seconds_not_compared": why}
+    pairs = [metrics.timed_pairs(*each) for each in ((first, base.baseline), (mine, run.baseline))]
+    return {"wallclock_ratio": _shown(metrics.speedup_ratio(*pairs))}
+
+
+def _not_alike(base: Run, first: Sequence[Record], run: Run, mine: Sequence[Record]) -> str | None:
+    beside = [(each.name, metrics.beside(kept, each.baseline)) for each, kept in ((base, first), (run, mine))]
+    lacking = [name for name, records in beside if metrics.tok_per_s(records) is None]
+    if lacking:
+        return f"no times of AR beside {' and '.join(lacking)}"
+    return unlike_seconds([base.manifest, run.manifest]) or unlike_baselines(beside)
 
 
 def _unit(record: Record) -> Unit:
@@ -130,6 +142,7 @@ def _figures(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "tokens": metrics.tokens(records),
         **{name: _shown(figure(records)) for name, figure in figures.items()},
         "tok_per_s": _shown(metrics.tok_per_s(records)),
+        "ar_tok_per_s": _shown(metrics.tok_per_s(metrics.beside(records, run.baseline))),
         "wallclock_speedup": _shown(metrics.wallclock_speedup(records, run.baseline)),
         "lossless": worst(records),
     }
@@ -155,9 +168,10 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         "S": "S",
         "step_acceptance": "step acc.",
         "tok_per_s": "tok/s",
+        "ar_tok_per_s": "AR's tok/s",
         "wallclock_speedup": "wall-clock",
         "S_ratio": "S / first",
-        "tok_per_s_ratio": "tok/s / first",
+        "wallclock_ratio": "wall-clock / first",
     }
     plain = {"run": "run", "mode": "mode", "temperature": "T", "prompts": "prompts", "tokens": "tokens"}
     body = [
@@ -193,9 +207,12 @@ def execute(directories: Sequence[Path]) -> int:
     runs = [Run.read(path) for path in directories]
     lines = compare(runs)
     print(table(lines))
-    why = unlike_seconds(run.manifest for run in runs)
-    if why is not None:
-        print(f"tok/s / first: none between runs {why}")
+    for line in lines:
+        if "seconds_not_compared" in line:
+            print(
+                f"wall-clock / first: none for {line['run']} at T = {line['temperature']:g}: "
+                f"{line['seconds_not_compared']}"
+            )
     print(json.dumps({"comparison": lines}, allow_nan=False))
     return 0
 

@@ -39,6 +39,14 @@ class Estimate:
     pooled_interval: Interval | None = None
     prompt_mean_interval: Interval | None = None
 
+    def shown(self, digits: int = 2) -> str:
+        """The headline with its interval, if it has one: "1.34 [1.09, 1.82]"."""
+        value = f"{self.pooled:.{digits}f}"
+        if self.pooled_interval is None:
+            return value
+        low, high = self.pooled_interval
+        return f"{value} [{low:.{digits}f}, {high:.{digits}f}]"
+
 
 def s0(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     """S0 = N * L / sum(target_layers): the speedup if drafting were free. AR is 1."""
@@ -110,15 +118,58 @@ def wallclock_speedup(
     Paired on (benchmark, prompt_id, turn, temperature, repeat): pooled it is
     (sum AR decode_s / sum AR N) / (sum decode_s / sum N) of the pairs.
     """
-    reference = {_pair_key(record): record for record in completed(baseline)}
-    pairs = [(r, reference[_pair_key(r)]) for r in completed(records) if _pair_key(r) in reference]
+    pairs = timed_pairs(records, baseline)
+    return estimate(
+        [r for r, _ in pairs], [_speedup_row(*pair) for pair in pairs], ratio_of_ratios, **bootstrap
+    )
+
+
+def speedup_ratio(
+    first: Sequence[tuple[Record, Record]], second: Sequence[tuple[Record, Record]], **bootstrap: int
+) -> Estimate | None:
+    """Wall-clock speedup of ``second`` / that of ``first``, each against AR of its own run.
+
+    Both are ``timed_pairs``; only prompts that are in both count, and a resample draws the same prompts
+    for both runs. A machine that was slower for all of one run cancels out.
+    """
+    known = {_pair_key(record): _speedup_row(record, ar) for record, ar in first}
+    shared = [(record, ar) for record, ar in second if _pair_key(record) in known]
+    rows = [[*_speedup_row(record, ar), *known[_pair_key(record)]] for record, ar in shared]
+    return estimate([record for record, _ in shared], rows, _ratio_of_speedups, **bootstrap)
+
+
+def phase_time(
+    records: Sequence[Record], baseline: Sequence[Record], names: Sequence[str], **bootstrap: int
+) -> Estimate | None:
+    """Seconds per token in the phases ``names`` / decode seconds per token of AR beside the method."""
+    pairs = timed_pairs(records, baseline)
     rows = [
-        [ar.decode_s, float(ar.decoded), r.decode_s, float(r.decoded)]
+        [
+            sum(r.phases.get(name, 0.0) for name in names),
+            float(r.decoded),
+            ar.decode_s or 0.0,
+            float(ar.decoded),
+        ]
         for r, ar in pairs
-        if ar.decode_s is not None and r.decode_s is not None
     ]
-    pairs = [(r, ar) for r, ar in pairs if ar.decode_s is not None and r.decode_s is not None]
     return estimate([r for r, _ in pairs], rows, ratio_of_ratios, **bootstrap)
+
+
+def beside(records: Sequence[Record], baseline: Sequence[Record]) -> list[Record]:
+    """The completed records of ``baseline`` for the prompts that ``records`` completed."""
+    wanted = {_pair_key(record) for record in completed(records)}
+    return [record for record in completed(baseline) if _pair_key(record) in wanted]
+
+
+def timed_pairs(records: Sequence[Record], baseline: Sequence[Record]) -> list[tuple[Record, Record]]:
+    """The timed records with AR's of the same prompt, turn, temperature and repeat, where it is timed."""
+    reference = {_pair_key(ar): ar for ar in completed(baseline) if ar.decode_s is not None}
+    timed = [record for record in completed(records) if record.decode_s is not None]
+    return [(r, reference[_pair_key(r)]) for r in timed if _pair_key(r) in reference]
+
+
+def _speedup_row(record: Record, ar: Record) -> list[float]:
+    return [ar.decode_s or 0.0, float(ar.decoded), record.decode_s or 0.0, float(record.decoded)]
 
 
 def accuracy(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
@@ -228,6 +279,11 @@ def _ratio(sums: Floats) -> Floats:
 def ratio_of_ratios(sums: Floats) -> Floats:
     """(c0 / c1) / (c2 / c3) of summed columns c0 .. c3; nan where undefined."""
     return _divide(np.asarray(sums[..., 0] * sums[..., 3]), sums[..., 1] * sums[..., 2])
+
+
+def _ratio_of_speedups(sums: Floats) -> Floats:
+    """Of columns as two ``_speedup_row`` side by side: the left one's speedup / the right one's."""
+    return _divide(ratio_of_ratios(sums[..., :4]), ratio_of_ratios(sums[..., 4:]))
 
 
 def _total(record: Record, column: str) -> float:

@@ -35,7 +35,8 @@ def rows(records: Sequence[Record], baseline: Sequence[Record] = ()) -> list[dic
 
     The figures are pooled ratios, null where they do not apply; each has its 95 % interval
     ``<name>_interval``, its per-prompt mean ``<name>_prompt_mean`` and that mean's interval
-    ``<name>_prompt_mean_interval`` beside it. ``failed`` counts records without an output.
+    ``<name>_prompt_mean_interval`` beside it. ``failed`` counts records without an output;
+    ``ar_tok_per_s`` is AR's speed on the same prompts of the same run, the state the machine was in.
     """
     groups = dict.fromkeys((record.temperature, record.width) for record in records)
     result = []
@@ -64,9 +65,10 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         "step_acceptance": metrics.step_acceptance(group),
         "accuracy": metrics.accuracy(group),
         "nodes_per_stage": metrics.nodes_per_stage(group),
+        "ar_tok_per_s": metrics.tok_per_s(metrics.beside(group, baseline)),
     }
     pooled = {key: None if value is None else value.pooled for key, value in estimates.items()}
-    accuracy, nodes_per_stage = pooled.pop("accuracy"), pooled.pop("nodes_per_stage")
+    behind = {name: pooled.pop(name) for name in ("accuracy", "nodes_per_stage", "ar_tok_per_s")}
     line: dict[str, Any] = {
         "benchmark": name,
         "temperature": group[0].temperature,
@@ -75,9 +77,9 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         "tokens": metrics.tokens(group),
         **pooled,
         "lossless": worst(group),
-        "accuracy": accuracy,
+        "accuracy": behind.pop("accuracy"),
         "failed": metrics.failed(group),
-        "nodes_per_stage": nodes_per_stage,
+        **behind,
     }
     for key, value in estimates.items():
         line[f"{key}_interval"] = None if value is None else value.pooled_interval

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from test_metrics import record
 
-from harness.comparable import check, machine, machines, time_of, unlike_seconds
+from harness.comparable import apart, check, machine, machines, time_of, unlike_baselines, unlike_seconds
 from methods.errors import UsageError
 
 MACHINE = {"cpu": "A", "cores": 2, "torch_threads": 2, "gpus": []}
@@ -59,3 +60,23 @@ def test_seconds_compare_on_one_machine_and_one_runtime() -> None:
     assert unlike_seconds([here, spread]) == "measured in one process and in a process per stage"
     there["config"]["mode"] = "replay"
     assert unlike_seconds([here, there]) is None
+
+
+def test_ar_tells_whether_the_machine_was_in_one_state() -> None:
+    def beside(*seconds: float) -> list:
+        return [record(str(i), [1] * 10, decode_s=each) for i, each in enumerate(seconds)]
+
+    calm, busy, between = beside(1, 1.1), beside(5, 4), beside(1.05, 1.3)
+    assert unlike_baselines([("a", calm), ("b", calm), ("c", between)]) is None
+    assert unlike_baselines([("a", calm), ("untimed", [])]) is None
+    said = unlike_baselines([("a", calm), ("b", busy)])
+    speeds = "at 9.5 [9.1, 10.0] tok/s beside a and at 2.2 [2.0, 2.5] tok/s beside b"
+    assert said == f"AR ran {speeds}: the machine was not in the same state"
+    single = unlike_baselines([("a", beside(1)), ("b", beside(1.01))])
+    assert single is not None and "(one prompt has no interval)" in single
+
+
+def test_figures_apart() -> None:
+    assert not apart([]) and not apart([(1.0, None)]) and not apart([(1.0, None), (1.0 + 1e-12, None)])
+    assert apart([(1.0, (0.9, 1.1)), (1.0, (0.8, 1.2)), (1.3, (1.15, 1.5))])
+    assert not apart([(1.0, (0.9, 1.1)), (1.3, (1.05, 1.5))])

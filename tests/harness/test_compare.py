@@ -11,6 +11,7 @@ import pytest
 
 from harness import compare
 from harness.compare import Run, main
+from harness.records import Record
 from harness.run import main as run_main
 from methods.errors import UsageError
 
@@ -29,7 +30,7 @@ def lines(capsys: pytest.CaptureFixture, *runs: Path) -> list[dict]:
     capsys.readouterr()
     assert main([str(path) for path in runs]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert "tok/s / first" in out[0]
+    assert "wall-clock / first" in out[0]
     return json.loads(out[-1])["comparison"]
 
 
@@ -41,9 +42,58 @@ def test_two_methods_on_common_prompts(tmp_path: Path, capsys: pytest.CaptureFix
     assert first["S"]["value"] == 1 and "S_ratio" not in first
     assert second["S_ratio"]["value"] == pytest.approx(second["S"]["value"])
     # Three tokens per step, at the same pace per token in a block as AR's: see FakeMethod.
-    assert second["tok_per_s_ratio"]["value"] == pytest.approx(3.0)
-    assert second["tok_per_s_ratio"]["interval"] == pytest.approx((3.0, 3.0))
+    assert first["wallclock_speedup"]["value"] == 1 and "wallclock_ratio" not in first
+    assert second["wallclock_ratio"]["value"] == pytest.approx(3.0)
+    assert second["wallclock_ratio"]["interval"] == pytest.approx((3.0, 3.0))
+    assert second["ar_tok_per_s"]["value"] == pytest.approx(first["tok_per_s"]["value"]) == pytest.approx(100)
     assert second["lossless"] == "exact"
+
+
+def slowed(run: Run, name: str, *factors: float) -> Run:
+    """``run`` as on a machine that was busier: seconds of its i-th prompt, AR's too, times factor i."""
+
+    def later(records: list[Record]) -> list[Record]:
+        return [
+            dataclasses.replace(record, decode_s=(record.decode_s or 0) * factors[i % len(factors)])
+            for i, record in enumerate(records)
+        ]
+
+    return dataclasses.replace(run, name=name, records=later(run.records), baseline=later(run.baseline))
+
+
+def test_a_busier_machine_is_no_faster_method(tmp_path: Path) -> None:
+    """One method twice, once on a machine five times slower: seconds divided say 5.00."""
+    quiet = Run.read(run(tmp_path / "a", "--method fake-draft --benchmark gsm8k"))
+    for base, other in ((slowed(quiet, "busy", 5), quiet), (quiet, slowed(quiet, "busy", 5))):
+        first, second = compare.compare([base, other])
+        assert first["wallclock_speedup"]["value"] == second["wallclock_speedup"]["value"] == pytest.approx(3)
+        assert second["seconds_not_compared"].endswith("the machine was not in the same state")
+        assert "at 20.0 [20.0, 20.0] tok/s beside busy" in second["seconds_not_compared"]
+        assert [name for name in second if name.endswith("_ratio")] == ["S_ratio"]
+
+
+def test_states_within_the_intervals_cancel_out(tmp_path: Path) -> None:
+    """Busier during every other prompt, one time more than the other: AR's intervals overlap, and the
+    method's own speedup is the same."""
+    calm = Run.read(run(tmp_path / "a", "--method fake-draft --benchmark gsm8k"))
+    one, other = slowed(calm, "one", 1, 2), slowed(calm, "other", 2, 1, 1.5)
+    second = compare.compare([one, other])[1]
+    assert "seconds_not_compared" not in second
+    assert second["wallclock_ratio"]["value"] == pytest.approx(1)
+    faster = dataclasses.replace(
+        other, records=[dataclasses.replace(r, decode_s=(r.decode_s or 0) / 2) for r in other.records]
+    )
+    assert compare.compare([one, faster])[1]["wallclock_ratio"]["value"] == pytest.approx(2)
+
+
+def test_no_ratio_without_ar_beside_both_runs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with_ar = run(tmp_path / "a", "--method fake-draft --benchmark gsm8k")
+    alone = run(tmp_path / "alone", "--method fake-draft --benchmark gsm8k --no-baseline")
+    second = lines(capsys, with_ar, alone)[1]
+    assert second["seconds_not_compared"] == "no times of AR beside alone" and "wallclock_ratio" not in second
+    assert main([str(with_ar), str(alone)]) == 0
+    said = "wall-clock / first: none for alone at T = 0: no times of AR beside alone\n"
+    assert said in capsys.readouterr().out
 
 
 def test_seconds_of_other_machines_are_not_related(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -53,9 +103,10 @@ def test_seconds_of_other_machines_are_not_related(tmp_path: Path, capsys: pytes
     manifest["machine"]["cpu"] = "Another"
     (there / "manifest.json").write_text(json.dumps(manifest))
     second = lines(capsys, here, there)[1]
-    assert "tok_per_s_ratio" not in second and second["S_ratio"]["value"] > 1
+    assert "wallclock_ratio" not in second and second["S_ratio"]["value"] > 1
     assert main([str(here), str(there)]) == 0
-    assert "tok/s / first: none between runs measured on different machines (" in capsys.readouterr().out
+    said = "wall-clock / first: none for draft at T = 0: measured on different machines ("
+    assert said in capsys.readouterr().out
 
 
 def test_outputs_of_other_seeds_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -200,3 +200,34 @@ def test_interval_is_reproducible_and_absent_for_one_prompt() -> None:
     assert metrics.s0(records[:1]).pooled_interval is None
     repeats = [record("a", [1]), record("a", [3], repeat=1)]
     assert metrics.s0(repeats).pooled_interval is None, "repeats of one prompt are no sample of prompts"
+
+
+def test_ratio_of_speedups_is_each_against_its_own_baseline() -> None:
+    """Speedups of 2 on a machine five times slower and of 3, over the prompt both runs timed."""
+    slow = [record("a", [5, 5], decode_s=25.0), record("b", [4], decode_s=1.0)]
+    slow_ar = [record("a", [1] * 10, decode_s=50.0)]
+    fast, fast_ar = [record("a", [10], decode_s=3.0)], [record("a", [1] * 10, decode_s=9.0)]
+    pairs = [metrics.timed_pairs(*each) for each in ((slow, slow_ar), (fast, fast_ar))]
+    assert figures(metrics.speedup_ratio(*pairs)) == (1.5, 1.5)
+    assert metrics.speedup_ratio(*reversed(pairs)).pooled == pytest.approx(2 / 3)
+    assert metrics.speedup_ratio(pairs[0], []) is None
+
+
+def test_beside_are_the_records_of_the_same_prompts() -> None:
+    ar = [record("a", [1]), record("b", [1]), record("c", [1], error="boom")]
+    assert metrics.beside([record("a", [2]), record("c", [2])], ar) == ar[:1]
+    assert metrics.timed_pairs([record("a", [2], decode_s=None)], ar) == []
+
+
+def test_time_of_phases_in_units_of_ar_s_token() -> None:
+    """0.3 s of draft and 0.6 s of target for 10 tokens, where AR takes 0.05 s for each."""
+    mine = [record("a", [10], phases={"draft": 0.3, "target": 0.6})]
+    ar = [record("a", [1] * 10, decode_s=0.5)]
+    assert metrics.phase_time(mine, ar, ["draft"]).pooled == pytest.approx(0.6)
+    assert metrics.phase_time(mine, ar, ["draft", "target", "verify"]).pooled == pytest.approx(1.8)
+    assert metrics.phase_time(mine, [], ["draft"]) is None
+
+
+def test_an_estimate_in_words() -> None:
+    assert Estimate(1.5, 1.4, 1).shown() == "1.50"
+    assert Estimate(10.25, 1.4, 2, (9.04, 11.0)).shown(1) == "10.2 [9.0, 11.0]"

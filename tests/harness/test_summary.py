@@ -42,7 +42,9 @@ def test_row_holds_the_published_keys_and_figures() -> None:
     expected |= {"wallclock_speedup": 4.0, "step_acceptance": None, "lossless": "exact", "accuracy": 0.5}
     assert {key: line[key] for key in expected} == expected
     assert (line["failed"], line["nodes_per_stage"]) == (0, 1.0)
-    assert list(line)[len(ROW_KEYS) : len(ROW_KEYS) + 2] == ["failed", "nodes_per_stage"]
+    behind = ["failed", "nodes_per_stage", "ar_tok_per_s"]
+    assert list(line)[len(ROW_KEYS) : len(ROW_KEYS) + 3] == behind
+    assert line["ar_tok_per_s"] == 4 / 8  # of the one prompt that AR decoded beside the method
     assert len(line["S_interval"]) == 2
 
 
