@@ -10,7 +10,8 @@ from harness.plan import AR
 from harness.records import Mode
 from paper_tables.plan import Row
 
-FIGURES = ("S0", "S", "wallclock_speedup", "tok_per_s", "step_acceptance", "nodes_per_stage")
+_SPEEDS = ("tok_per_s", "ar_tok_per_s")
+FIGURES = ("S0", "S", "wallclock_speedup", *_SPEEDS, "step_acceptance", "nodes_per_stage")
 ON_RANKS = "ranks_wallclock_speedup"
 """The wall-clock speedup measured with a process per stage: no figure of one process stands beside it."""
 EMULATED, PROJECTED = "emulated_wallclock_speedup", "projected_wallclock_speedup"
@@ -96,7 +97,8 @@ def _figures(row: Row, line: Mapping[str, Any]) -> dict[str, Interval]:
     figures = {name: _interval(line, name) for name in FIGURES}
     if dict(row.options).get("runtime") == "distributed":
         figures[ON_RANKS] = figures.pop("wallclock_speedup")
-        del figures["tok_per_s"]
+        for name in _SPEEDS:
+            del figures[name]
     return figures
 
 

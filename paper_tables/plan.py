@@ -146,6 +146,7 @@ SPECS = {
             (*TABLE1, _RANKS),
             (
                 "tok_per_s",
+                "ar_tok_per_s",
                 "wallclock_speedup",
                 "ranks_wallclock_speedup",  # one row's: one process and many never share a column
                 "emulated_wallclock_speedup",

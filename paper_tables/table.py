@@ -8,6 +8,7 @@ from dataclasses import fields
 import pandas as pd
 
 from harness.cli import BENCHMARKS
+from harness.comparable import apart
 from harness.profiles import load_profile
 from harness.summary import OVERALL, TITLES
 from paper_tables import published
@@ -23,6 +24,7 @@ COLUMNS = {
     "S0": "S0",
     "S": "S",
     "tok_per_s": "tok/s",
+    "ar_tok_per_s": "AR's tok/s beside it",
     "wallclock_speedup": "measured wall-clock, one process",
     ON_RANKS: "measured wall-clock, a process per stage",
     EMULATED: "emulated wall-clock",
@@ -36,6 +38,7 @@ LEGEND = {
     "S0": "S0: speedup if drafting were free.",
     "S": "S: speedup with the draft's layers on the critical path.",
     "tok_per_s": "tok/s: decoded tokens per second, prefill outside.",
+    "ar_tok_per_s": "AR's tok/s beside it: of AR in the row's own run, in turn with the method.",
     "wallclock_speedup": "wall-clock: decode seconds per token of AR / of the method. Measured, one process: "
     "both in the same run on one machine, where pipeline stages take turns.",
     ON_RANKS: "Measured, a process per stage: every stage has a thread of its own, and so has AR beside it.",
@@ -162,7 +165,7 @@ def _printed_figure(record: Mapping[str, object], column: str) -> str:
 
 
 def _with_interval(record: Mapping[str, object], name: str) -> str:
-    digits = 1 if name == "tok_per_s" else 2
+    digits = 1 if name.endswith("tok_per_s") else 2
     if record[f"{name}_low"] is None:
         return f"{record[name]:.{digits}f}"
     low, high = record[f"{name}_low"], record[f"{name}_high"]
@@ -176,7 +179,7 @@ def _legend(spec: Spec, data: pd.DataFrame) -> list[str]:
         for temperature, part in data[data["benchmark"] != OVERALL].groupby("temperature", sort=False)
         if part["prompts"].notna().any()
     ]
-    notes += [*_machines(data), *_trainings(data)]
+    notes += [*_machines(data), *_states(spec, data), *_trainings(data)]
     failed = data[data["failed"].gt(0) & (data["benchmark"] == OVERALL)]
     notes += [
         f"{line.label}, T = {line.temperature:g}: {line.failed} prompts failed."
@@ -218,6 +221,24 @@ def _machines(data: pd.DataFrame) -> list[str]:
         f"{target} in {dtype} on {machine}."
         for (target, dtype, machine), part in groups
     ]
+
+
+def _states(spec: Spec, data: pd.DataFrame) -> list[str]:
+    """Where AR, the same work beside every row, shows that rows met the machine in different states."""
+    if "ar_tok_per_s" not in spec.columns:
+        return []
+    known = data[(data["benchmark"] == OVERALL) & data["ar_tok_per_s"].notna()]
+    notes = []
+    for temperature, part in known.groupby("temperature", sort=False):
+        speeds = part["ar_tok_per_s"]
+        lows, highs = part["ar_tok_per_s_low"].fillna(speeds), part["ar_tok_per_s_high"].fillna(speeds)
+        if apart(list(zip(speeds, zip(lows, highs, strict=True), strict=True))):
+            notes.append(
+                f"T = {temperature:g}: AR ran at {speeds.min():.1f} to {speeds.max():.1f} tok/s beside the "
+                "rows, further apart than its 95 % intervals: the machine was not in one state, so tok/s of "
+                "two rows do not compare; a row's wall-clock does, against AR of its own run."
+            )
+    return notes
 
 
 def _trainings(data: pd.DataFrame) -> list[str]:

@@ -165,6 +165,27 @@ def test_wallclock_table_shows_times_and_the_published_speedup():
     assert "S0" not in table.sections[0].frame
 
 
+def test_every_row_s_own_ar_stands_beside_its_tokens_per_second():
+    """Two rows of one speedup, one of them on a machine five times slower: nothing in the table says 5."""
+
+    def timed(row, speed):
+        spread = [0.9 * speed, 1.1 * speed]
+        figures = {"tok_per_s": speed, "tok_per_s_interval": spread, "wallclock_speedup": 1.0}
+        return from_summary(row, [line(ar_tok_per_s=speed, ar_tok_per_s_interval=spread, **figures)])
+
+    def states(*measured):
+        table = build([cell for cells in measured for cell in cells], number="2")
+        return table, [note for note in table.notes if "not in one state" in note]
+
+    table, notes = states(timed(EAGLE, 12.9), timed(SPD, 2.6))
+    assert list(table.sections[0].frame)[1:3] == ["tok/s", "AR's tok/s beside it"]
+    assert cell(table, EAGLE.label, "AR's tok/s beside it") == "12.9 [11.6, 14.2]"
+    assert cell(table, SPD.label, "AR's tok/s beside it") == "2.6 [2.3, 2.9]"
+    (note,) = notes
+    assert note.startswith("T = 0: AR ran at 2.6 to 12.9 tok/s beside the rows") and "do not compare" in note
+    assert states(timed(EAGLE, 12.9), timed(SPD, 12.5))[1] == states(timed(SPD, 12.5))[1] == []
+
+
 def test_kinds_of_wallclock_never_share_a_column():
     ranks = SPECS["2"].rows[-1]
     (measured,) = from_summary(SPD, [line(tok_per_s=20.5, wallclock_speedup=1.5)])

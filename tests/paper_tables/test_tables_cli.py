@@ -102,7 +102,15 @@ def test_stored_records_give_the_figures_of_full_ones(tmp_path):
     found = stored.read(path)
     assert found.reason is None and found.header["label"] == "n-gram"
     full, kept = summary_rows(RECORDS, BASELINE), summary_rows(found.records, found.baseline)
-    names = ("S0", "S", "tok_per_s", "wallclock_speedup", "step_acceptance", "nodes_per_stage")
+    names = (
+        "S0",
+        "S",
+        "tok_per_s",
+        "ar_tok_per_s",
+        "wallclock_speedup",
+        "step_acceptance",
+        "nodes_per_stage",
+    )
     for theirs, ours in zip(full, kept, strict=True):
         for name in (*names, *(f"{name}_interval" for name in names), "tokens", "failed", "lossless"):
             assert ours[name] == pytest.approx(theirs[name]), name
