@@ -157,6 +157,7 @@ class Arm:
             template_hash=self.plan.chat_format["template_sha256"],
             thinking=self.plan.thinking,
             num_layers=self.plan.target.num_layers,
+            scorer=self.plan.scorer(benchmark),
         )
 
     def lossless(self, record: Record, reference: Record | None) -> Lossless:

@@ -173,10 +173,22 @@ def _speedup_row(record: Record, ar: Record) -> list[float]:
 
 
 def accuracy(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
-    """Mean score; None as soon as one completed record has no score (MT-Bench, programs not run)."""
+    """Mean score; None as soon as one completed record has no score (MT-Bench, programs not run), or
+    scores of a benchmark were given by different scorers."""
+    if any(len(names) > 1 for names in scorers(records).values()):
+        return None
     scores = [record.score for record in completed(records)]
     rows = [[score, 1.0] for score in scores if score is not None]
     return estimate(completed(records), rows, _ratio, **bootstrap) if len(rows) == len(scores) else None
+
+
+def scorers(records: Sequence[Record]) -> dict[str, set[str]]:
+    """By benchmark, what the scores of the records were given by; "" in records that do not say."""
+    found: dict[str, set[str]] = {}
+    for record in completed(records):
+        if record.score is not None:
+            found.setdefault(record.benchmark, set()).add(record.scorer)
+    return found
 
 
 def completed(records: Sequence[Record]) -> list[Record]:

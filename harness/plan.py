@@ -78,6 +78,10 @@ class Plan:
         """The benchmark's own score of an answer, None if it has none or programs may not run."""
         return score(prompt, text, self.request.execute_code)
 
+    def scorer(self, benchmark: str) -> str:
+        """By what ``score`` scores, "" where it gives no number."""
+        return scorer(benchmark, self.request.execute_code)
+
 
 def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     """Check a request and load what it names, cheap things first.
@@ -114,7 +118,7 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         "attention": getattr(getattr(target.hf, "config", None), "_attn_implementation", None),
         "stop_ids": list(stop_ids),
         "template": chat_format,
-        "benchmarks": {prompts.benchmark: _prompt_config(prompts) for prompts in sets},
+        "benchmarks": {prompts.benchmark: _prompt_config(prompts, request) for prompts in sets},
         # What is timed while others run beside it is another measurement than what runs alone.
         **({"processes": shard.world} if measured and shard.world > 1 else {}),
         **({"timings": True} if request.timings and timed_ranks else {}),
@@ -232,7 +236,7 @@ def _decoding_config(request: RunRequest, methods: dict[int, DecodingMethod]) ->
     }
 
 
-def _prompt_config(prompts: PromptSet) -> dict[str, Any]:
+def _prompt_config(prompts: PromptSet, request: RunRequest) -> dict[str, Any]:
     """The prompts by content. Where the source lies on this machine is no part of it."""
     if not prompts.prompts:
         raise UsageError(f"benchmark {prompts.benchmark} has no prompts")
@@ -242,6 +246,7 @@ def _prompt_config(prompts: PromptSet) -> dict[str, Any]:
         "sha256": prompts.sha256,
         "source": prompts.source.kind,
         "source_sha256": prompts.source.sha256,
+        "scorer": scorer(prompts.benchmark, request.execute_code) or None,
     }
 
 
@@ -296,6 +301,13 @@ def describe_chat(tokenizer: Any, template: str | None, thinking: bool) -> dict[
     from harness.chat import describe
 
     return dataclasses.asdict(describe(tokenizer, template, thinking=thinking))
+
+
+def scorer(benchmark: str, execute_code: bool) -> str:
+    from harness.scoring import scorer as of
+
+    found = of(benchmark, execute_code=execute_code)
+    return "" if found is None else str(found)
 
 
 def score(prompt: Prompt, text: str, execute_code: bool) -> float | None:

@@ -69,7 +69,8 @@ class Record:
     ``sum(steps.emitted) == len(output_ids) - 1``. A prompt that failed has ``error`` set, no
     output and no ``finish_reason``. ``phases`` are seconds summed over the steps, by name;
     ``num_layers`` are the target's decoder layers, the L of every speedup formula; ``stages`` is
-    the number of pipeline stages, 1 without a pipeline.
+    the number of pipeline stages, 1 without a pipeline. ``scorer`` is what a ``score`` was given by
+    ("stated v2"), empty in records from before it was stored.
 
     In ``mode`` "replay" the seconds are None, in "emulate" and "project" those of other devices. A
     replay of drawn proposals has the ``expected`` totals of the step columns, which every figure
@@ -100,6 +101,7 @@ class Record:
     stages: int = 1
     text: str = ""
     score: float | None = None
+    scorer: str = ""
     phases: Mapping[str, float] = field(default_factory=dict)
     mode: Mode = "decode"
     expected: Mapping[str, float] | None = None
@@ -148,6 +150,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "stages": int,
     "text": str,
     "score": (int, float, type(None)),
+    "scorer": str,
     "phases": dict,
     "expected": (dict, type(None)),
     "acceptance": (list, type(None)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -10,6 +10,7 @@ from tabulate import tabulate
 from harness import metrics
 from harness.metrics import Estimate
 from harness.records import Lossless, Record
+from harness.scoring import SCORERS
 
 OVERALL = "overall"
 TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
@@ -36,7 +37,8 @@ def rows(records: Sequence[Record], baseline: Sequence[Record] = ()) -> list[dic
     The figures are pooled ratios, null where they do not apply; each has its 95 % interval
     ``<name>_interval``, its per-prompt mean ``<name>_prompt_mean`` and that mean's interval
     ``<name>_prompt_mean_interval`` beside it. ``failed`` counts records without an output;
-    ``ar_tok_per_s`` is AR's speed on the same prompts of the same run, the state the machine was in.
+    ``ar_tok_per_s`` is AR's speed on the same prompts of the same run, the state the machine was in;
+    ``accuracy_by`` names the scorer of each benchmark in ``accuracy``, with its version.
     """
     groups = dict.fromkeys((record.temperature, record.width) for record in records)
     result = []
@@ -78,6 +80,7 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         **pooled,
         "lossless": worst(group),
         "accuracy": behind.pop("accuracy"),
+        "accuracy_by": scored_by(group) if estimates["accuracy"] is not None else None,
         "failed": metrics.failed(group),
         **behind,
     }
@@ -86,6 +89,14 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         line[f"{key}_prompt_mean"] = None if value is None else value.prompt_mean
         line[f"{key}_prompt_mean_interval"] = None if value is None else value.prompt_mean_interval
     return line
+
+
+def scored_by(group: Sequence[Record]) -> dict[str, str]:
+    """The scorer of each benchmark in ``group``; scores from before scorers had a version say so."""
+    return {
+        name: " and ".join(sorted(scorer or "an earlier scorer" for scorer in found))
+        for name, found in metrics.scorers(group).items()
+    }
 
 
 def worst(group: Sequence[Record]) -> Lossless | None:
@@ -110,7 +121,19 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         + [line["lossless"] or "-"]
         for line in lines
     ]
-    return tabulate(body, headers=headers, disable_numparse=True)
+    text = tabulate(body, headers=headers, disable_numparse=True)
+    return "\n".join([text, *accuracy_notes(line["accuracy_by"] for line in lines)])
+
+
+def accuracy_notes(found: Iterable[Mapping[str, str] | None]) -> list[str]:
+    """What the accuracies of rows with these ``accuracy_by`` mean, a sentence for each scorer."""
+    pairs = dict.fromkeys(pair for scored in found for pair in (scored or {}).items())
+    notes = []
+    for benchmark, scorer in pairs:
+        known = SCORERS.get(benchmark)
+        meaning = f" ({known.meaning})" if known is not None and str(known) == scorer else ""
+        notes.append(f"accuracy of {TITLES.get(benchmark, benchmark)}: {scorer}{meaning}")
+    return notes
 
 
 def _cell(line: dict[str, Any], name: str) -> str:

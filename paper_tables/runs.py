@@ -280,6 +280,7 @@ def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[st
         **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
         "fingerprint": manifest["fingerprint"],
         "target": manifest["config"]["target"],
+        "scorers": {name: about["scorer"] for name, about in manifest["config"]["benchmarks"].items()},
         "facts": [entry["facts"] for entry in manifest["config"]["widths"].values()],
         "processes": manifest["processes"],
         "code": manifest["code"],

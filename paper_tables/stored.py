@@ -140,6 +140,7 @@ def _record(header: Mapping[str, Any], row: Mapping[str, Any]) -> Record:
         num_layers=header["num_layers"],
         stages=header["stages"],
         score=row["score"],
+        scorer=header.get("scorers", {}).get(row["benchmark"]) or "",
         mode=header["mode"],
         expected={name: float(row[name]) for name in COLUMNS},
     )

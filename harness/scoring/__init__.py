@@ -4,10 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from harness.benchmarks.prompt import CodeProblem, Reference
 from methods.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """How answers of a benchmark are scored: ``str`` of it stands beside every accuracy. ``version``
+    rises with every change that can alter a score, ``meaning`` is for readers."""
+
+    name: str
+    version: int
+    meaning: str
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.version}"
+
+
+SCORERS: Mapping[str, Scorer] = MappingProxyType(
+    {
+        "gsm8k": Scorer(
+            "stated", 2, 'the number in \\boxed, after "answer is" or after ####, else the last one'
+        ),
+        "humaneval": Scorer("pass@1", 1, "one program per answer, the problem's own tests"),
+    }
+)
+"""By benchmark; MT-Bench needs a judge. Version 1 of GSM8K was the last number, called "flexible" now."""
+
+
+def scorer(benchmark: str, *, execute_code: bool = False) -> Scorer | None:
+    """What ``score`` scores by; None where it gives no number."""
+    return None if benchmark == "humaneval" and not execute_code else SCORERS.get(benchmark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +65,7 @@ def score(
     if len(answers) != len(references):
         raise UsageError(f"{len(answers)} answers do not match {len(references)} references")
     wanted = {"gsm8k": str, "humaneval": CodeProblem}.get(benchmark)
-    if wanted is None or (benchmark == "humaneval" and not execute_code):
+    if wanted is None or scorer(benchmark, execute_code=execute_code) is None:
         return None
     usable = [index for index, reference in enumerate(references) if isinstance(reference, wanted)]
     if not usable:

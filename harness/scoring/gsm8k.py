@@ -11,13 +11,13 @@ from typing import Any
 import datasets
 import evaluate
 
+from harness.scoring import SCORERS
+from harness.scoring.stated_number import stated
 from methods.errors import UsageError
 
-VERSION = 1
-"""Rises with every change that can alter a score."""
-
-HEADLINE = "flexible"
-"""The filter behind ``accuracy``: the prompt does not ask for ``####``, so few answers have it."""
+HEADLINE = SCORERS["gsm8k"].name
+"""The filter behind ``accuracy``. The prompt asks for no format, so few answers have ``####``, and the
+last number of many is that of a remark; the two conventions stay for comparison with other harnesses."""
 
 # A minus right after a letter, digit or bracket joins two things ("3-5"); it is no sign.
 _SIGN = r"(?:(?<![\w)\].])-)?"
@@ -39,8 +39,9 @@ def flexible(answer: str) -> str | None:
 
 
 FILTERS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
-    {"strict": strict, "flexible": flexible}
+    {"strict": strict, "flexible": flexible, "stated": stated}
 )
+"""``strict`` and ``flexible`` are the two conventions of lm-evaluation-harness; ``stated`` is ours."""
 
 
 def normalise(number: str) -> Decimal | None:

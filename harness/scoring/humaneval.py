@@ -13,9 +13,6 @@ from harness.scoring import sandbox
 from harness.scoring.code_extraction import completion
 from methods.errors import UsageError
 
-VERSION = 1
-"""Rises with every change that can alter a score."""
-
 _FIELDS = ("task_id", "prompt", "entry_point", "test")
 
 

@@ -47,6 +47,7 @@ def test_autoregressive_gives_six_records_a_table_and_a_json_line(tmp_path: Path
     assert [overall[key] for key in ("L_acc", "S0", "S", "wallclock_speedup")] == [1.0] * 4
     assert (overall["step_acceptance"], overall["lossless"]) == (None, "exact")
     assert [line["accuracy"] for line in last["results"]] == [None, 1.0, None, None]
+    assert [line["accuracy_by"] for line in last["results"]] == [None, {"gsm8k": "stated v2"}, None, None]
 
 
 def test_speculative_run_has_a_baseline_a_speedup_and_a_status(tmp_path: Path, capsys) -> None:
@@ -320,6 +321,7 @@ def test_manifest_content(tmp_path: Path) -> None:
     assert config["template"] == {"name": None, "template_sha256": "template", "thinking": False}
     assert config["benchmarks"]["gsm8k"]["version"] == 3
     assert config["benchmarks"]["gsm8k"]["source_sha256"] == "5" * 64
+    assert config["benchmarks"]["gsm8k"]["scorer"] == read_records(tmp_path)[0].scorer == "stated v2"
     assert (config["turns"], config["temperatures"], config["top_k"]) == ("all", [1.0], 50)
     assert (config["dtype"], config["attention"], config["stop_ids"]) == ("float32", "none", [0])
     assert "nowhere" not in json.dumps(config), "where a file lies changes nothing"

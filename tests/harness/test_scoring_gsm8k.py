@@ -62,11 +62,18 @@ def test_normalise_refuses_what_is_no_number(written):
 
 
 def test_metric_needs_no_hub_and_reports_every_filter():
-    answers = ["#### 7", "it is 1,000.", "it is 3", "none"]
+    answers = ["#### 7", "it is 1,000.", "The answer is 4 (of 6).", "none"]
     found = gsm8k.GSM8KAccuracy().compute(predictions=answers, references=["7", "1000", "4", "5"])
-    assert found["accuracy"] == found["accuracy_flexible"] == 0.5
-    assert found["accuracy_strict"] == 0.25
-    assert found["correct"] == [True, True, False, False]
+    assert found["accuracy"] == found["accuracy_stated"] == 0.75
+    assert (found["accuracy_strict"], found["accuracy_flexible"]) == (0.25, 0.5)
+    assert found["correct"] == [True, True, True, False]
+
+
+def test_the_headline_is_named_with_its_version():
+    assert gsm8k.HEADLINE in gsm8k.FILTERS
+    assert str(scoring.scorer("gsm8k")) == "stated v2"
+    assert scoring.scorer("mt_bench") is scoring.scorer("humaneval") is None
+    assert str(scoring.scorer("humaneval", execute_code=True)) == "pass@1 v1"
 
 
 def test_unusable_input_is_a_usage_error():
@@ -80,7 +87,7 @@ def test_score_skips_prompts_without_reference():
     score = scoring.score("gsm8k", ["1", "2", "3"], ["1", None, "4"])
     assert score is not None
     assert (score.accuracy, score.correct) == (0.5, (True, None, False))
-    assert score.details == {"accuracy_strict": 0.0, "accuracy_flexible": 0.5}
+    assert score.details == {"accuracy_strict": 0.0, "accuracy_flexible": 0.5, "accuracy_stated": 0.5}
 
 
 def test_no_score_where_none_can_be_given():

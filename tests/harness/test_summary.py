@@ -6,11 +6,12 @@ import json
 
 from test_metrics import record
 
+from harness.scoring import SCORERS
 from harness.summary import rows, summary, table, worst
 
 ROW_KEYS = [
     *("benchmark", "temperature", "width", "prompts", "tokens", "tok_per_s", "L_acc", "S0", "S"),
-    *("wallclock_speedup", "step_acceptance", "lossless", "accuracy"),
+    *("wallclock_speedup", "step_acceptance", "lossless", "accuracy", "accuracy_by"),
 ]
 
 
@@ -61,6 +62,31 @@ def test_group_of_failures_has_no_figures() -> None:
 
 def test_overall_has_no_accuracy_where_a_benchmark_has_none() -> None:
     assert rows(sample())[2]["accuracy"] is None
+
+
+def test_an_accuracy_names_its_scorers() -> None:
+    now, program = str(SCORERS["gsm8k"]), str(SCORERS["humaneval"])
+    scored = [
+        record("a", [1], score=1.0, scorer=now),
+        record("b", [1], benchmark="humaneval", score=0.0, scorer=program),
+    ]
+    gsm8k, humaneval, overall = lines = rows(scored)
+    assert (gsm8k["accuracy_by"], humaneval["accuracy_by"]) == ({"gsm8k": now}, {"humaneval": program})
+    assert overall["accuracy_by"] == {"gsm8k": now, "humaneval": program}
+    notes = table(lines).splitlines()[-2:]
+    assert notes == [
+        f"accuracy of GSM8K: {now} ({SCORERS['gsm8k'].meaning})",
+        f"accuracy of HumanEval: {program} ({SCORERS['humaneval'].meaning})",
+    ]
+
+
+def test_scores_of_two_scorers_are_no_accuracy() -> None:
+    """An earlier version's scores keep their name and are not averaged with the present one's."""
+    old = record("a", [1], score=1.0)
+    assert rows([old])[0]["accuracy_by"] == {"gsm8k": "an earlier scorer"}
+    assert table(rows([old])).endswith("accuracy of GSM8K: an earlier scorer")
+    mixed = rows([old, record("b", [1], score=0.0, scorer="stated v2")])[0]
+    assert mixed["accuracy"] is mixed["accuracy_by"] is None
 
 
 def test_widths_are_rows_of_their_own() -> None:
