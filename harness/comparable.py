@@ -93,7 +93,8 @@ def unlike_baselines(runs: Iterable[tuple[str, Sequence[Record]]]) -> str | None
     timed = [(name, speed) for name, speed in found if speed is not None]
     if not apart([(speed.pooled, speed.pooled_interval) for _, speed in timed]):
         return None
-    speeds = " and ".join(f"at {speed.shown(1)} tok/s beside {name}" for name, speed in timed)
+    *most, last = (f"at {speed.shown(1)} tok/s beside {name}" for name, speed in timed)
+    speeds = f"{', '.join(most)} and {last}"
     single = " (one prompt has no interval)" if any(each.pooled_interval is None for _, each in timed) else ""
     return f"AR ran {speeds}{single}: the machine was not in the same state"
 

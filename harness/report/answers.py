@@ -7,7 +7,6 @@ from html import escape
 from typing import Any
 
 from harness import metrics
-from harness.plan import AR
 from harness.records import Record
 from harness.report import trace
 from harness.report.arms import Arm
@@ -15,7 +14,7 @@ from harness.summary import TITLES
 
 
 def answers(arms: Sequence[Arm], tokenizer: object, texts: int) -> str:
-    drafting = [arm for arm in arms if arm.records and arm.records[0].method != AR]
+    drafting = [arm for arm in arms if not arm.is_ar]
     shown: dict[tuple[str, str, int, float], list[tuple[Arm, Record]]] = {}
     for arm in drafting:
         for record in arm.records:
@@ -26,9 +25,9 @@ def answers(arms: Sequence[Arm], tokenizer: object, texts: int) -> str:
         return ""
     parts = [
         "<h2>Who wrote what</h2>",
-        '<p><span class="swatch draft">accepted draft</span>'
-        '<span class="swatch correction">correction: a draft was rejected here</span>'
-        '<span class="swatch plain">plain: the target, nothing rejected</span></p>',
+        '<p><span class="origin draft">accepted draft</span>'
+        '<span class="origin correction">correction: a draft was rejected here</span>'
+        '<span class="origin plain">plain: the target, nothing rejected</span></p>',
     ]
     chosen = _spread(list(shown), texts)
     if len(chosen) < len(shown):

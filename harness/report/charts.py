@@ -1,4 +1,7 @@
-"""Small SVG charts as text. Colours are classes (``c0`` to ``c7``), so that the page's style decides."""
+"""Small SVG charts as text. Colours are classes (``c0`` to ``c7``), so that the page's style decides.
+
+A chart is 400 units wide, about as wide as a telephone's screen, so that its text is read there, too.
+"""
 
 from __future__ import annotations
 
@@ -7,129 +10,163 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-_WIDTH, _HEIGHT = 560, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 40
-_CHARACTER, _LONGEST = 7, 40
-"""Width of a letter of a bar's name, and letters of the longest one that is drawn whole."""
+from harness.metrics import Interval
+
+_WIDTH, _HEIGHT = 400, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 36, 10, 10, 40
 _INNER, _TALL = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+_LONGEST = 52
+"""Letters of the longest name of a bar that is drawn whole."""
+_NAME, _BAR, _GAP, _BESIDE = 18, 14, 8, 84
+"""Heights of a name, a bar and the gap below a name's bars; room to the right of the longest bar."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value ``y`` at ``x``, the ``text`` shown when it is pointed at, and the ends of its whisker."""
+
+    x: float
+    y: float
+    text: str
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True)
 class Series:
-    """A named line or group of bars: points (x, y) with the text shown when pointed at."""
+    """A named line or group of bars."""
 
     name: str
-    points: Sequence[tuple[float, float, str]]
+    points: Sequence[Point]
 
 
 def lines(series: Sequence[Series], x_label: str, top: float | None = None) -> str:
     """Points joined by lines, y from 0; x is a whole number."""
-    drawn = [each for each in series if each.points]
-    if not drawn:
+    points = [point for each in series for point in each.points]
+    if not points:
         return ""
-    xs = [x for each in drawn for x, _, _ in each.points]
-    scale = _Scale(min(xs), max(xs), top or max(y for each in drawn for _, y, _ in each.points), whole_x=True)
+    xs = [point.x for point in points]
+    scale = _Scale(min(xs), max(xs), top or max(point.y for point in points), whole_x=True)
     body = [scale.axes(x_label)]
     for number, each in enumerate(series):
-        path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y, _ in each.points)
+        path = " ".join(f"{scale.x(point.x):.1f},{scale.y(point.y):.1f}" for point in each.points)
         body.append(f'<polyline class="line s{number % 8}" points="{path}"/>')
         body += [
-            f'<circle class="c{number % 8}" cx="{scale.x(x):.1f}" cy="{scale.y(y):.1f}" r="3">'
-            f"{_tip(each.name, text)}</circle>"
-            for x, y, text in each.points
+            f'<circle class="c{number % 8}" cx="{scale.x(point.x):.1f}" cy="{scale.y(point.y):.1f}" r="3">'
+            f"{_tip(each.name, point.text)}</circle>"
+            for point in each.points
         ]
     return _svg(body, _HEIGHT) + legend([each.name for each in series])
 
 
 def histogram(series: Sequence[Series], x_label: str, width: float) -> str:
     """Bars of counts side by side; x is the lower edge of a bin ``width`` wide."""
-    drawn = [each for each in series if each.points]
-    if not drawn:
+    points = [point for each in series for point in each.points]
+    if not points:
         return ""
-    low = min(x for each in drawn for x, _, _ in each.points)
-    high = max(x for each in drawn for x, _, _ in each.points) + width
-    scale = _Scale(low, high, max(y for each in drawn for _, y, _ in each.points), whole_y=True)
+    low = min(point.x for point in points)
+    high = max(point.x for point in points) + width
+    scale = _Scale(low, high, max(point.y for point in points), whole_y=True)
     bar = (scale.x(low + width) - scale.x(low)) * 0.9 / len(series)
     body = [scale.axes(x_label)]
     for number, each in enumerate(series):
-        for x, y, text in each.points:
-            left = scale.x(x) + number * bar + bar * 0.05
+        for point in each.points:
+            left, above = scale.x(point.x) + number * bar + bar * 0.05, scale.y(point.y)
             body.append(
-                f'<rect class="c{number % 8}" x="{left:.1f}" y="{scale.y(y):.1f}" width="{bar * 0.95:.1f}" '
-                f'height="{scale.y(0) - scale.y(y):.1f}">{_tip(each.name, text)}</rect>'
+                f'<rect class="c{number % 8}" x="{left:.1f}" y="{above:.1f}" width="{bar * 0.95:.1f}" '
+                f'height="{scale.y(0) - above:.1f}">{_tip(each.name, point.text)}</rect>'
             )
     return _svg(body, _HEIGHT) + legend([each.name for each in series])
 
 
-def bars(names: Sequence[str], groups: Sequence[Series], mark: float | None = None) -> str:
-    """Horizontal bars: per name one bar of every group at its index x; a line at ``mark``."""
-    values = [y for group in groups for _, y, _ in group.points]
-    if not values:
+def bars(names: Sequence[str], groups: Sequence[Series], mark: float) -> str:
+    """Horizontal bars below each name: one of every group at its index x, with a whisker from end to end
+    of its interval; a dashed line at ``mark``."""
+    drawn = [point for group in groups for point in group.points]
+    if not drawn:
         return ""
-    top = max([*values, mark or 0]) * 1.12
-    label, bar = _label_width(names), 13
-    block = bar * len(groups) + 12
+    unit = _unit([*map(_end, drawn), mark])
+    block = _NAME + _BAR * len(groups) + _GAP
     body = []
     for row, name in enumerate(names):
-        y = row * block + 8
-        body.append(f'<text class="name" x="{label - 8}" y="{y + block / 2 - 3:.0f}">{_short(name)}</text>')
+        top = row * block
+        body.append(_name(name, top))
         for number, group in enumerate(groups):
-            for x, value, text in group.points:
-                if x != row:
-                    continue
-                length = value / top * (_WIDTH - label - 60)
-                above = y + number * bar
-                body.append(
-                    f'<rect class="c{number % 8}" x="{label}" y="{above}" width="{length:.1f}" '
-                    f'height="{bar - 2}">{_tip(f"{name}, {group.name}", text)}</rect>'
-                    f'<text x="{label + length + 4:.1f}" y="{above + bar - 4}">'
-                    f"{escape(text.split(' ')[0])}</text>"
-                )
-    height = len(names) * block + 12
-    if mark is not None:
-        at = label + mark / top * (_WIDTH - label - 60)
-        body.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="{height}"/>')
-    return _svg(body, height) + legend([group.name for group in groups])
+            above = top + _NAME + number * _BAR
+            for point in (each for each in group.points if each.x == row):
+                body += [
+                    f'<rect class="c{number % 8}" x="0" y="{above}" width="{point.y * unit:.1f}" '
+                    f'height="{_BAR - 2}">{_tip(f"{name}, {group.name}", point.text)}</rect>',
+                    _whisker(point, unit, above + (_BAR - 2) / 2),
+                    _beside(_end(point) * unit, above + _BAR - 3, f"{point.y:.2f}"),
+                ]
+        body.append(_mark(mark * unit, top + _NAME, _BAR * len(groups)))
+    return _svg(body, len(names) * block) + legend([group.name for group in groups])
 
 
-def stacked(names: Sequence[str], parts: Sequence[Series], unit: str) -> str:
-    """Horizontal bars made of parts: a part's x is the index of its name."""
-    totals = [sum(y for part in parts for x, y, _ in part.points if x == row) for row in range(len(names))]
-    if not any(totals):
+def stacked(
+    names: Sequence[str], parts: Sequence[Series], totals: Sequence[Point], mark: float | None = None
+) -> str:
+    """A horizontal bar made of parts below each name: a part's x is the index of its name. ``totals``,
+    one for each name, say what stands at a bar's end and have its whisker."""
+    if not any(point.y for point in totals):
         return ""
-    label, bar, body = _label_width(names), 18, []
-    for row, name in enumerate(names):
-        left, y = float(label), row * (bar + 8) + 6
-        body.append(f'<text class="name" x="{label - 8}" y="{y + bar - 5}">{_short(name)}</text>')
+    unit = _unit([*map(_end, totals), mark or 0])
+    block, body = _NAME + _BAR + _GAP, []
+    for row, (name, total) in enumerate(zip(names, totals, strict=True)):
+        left, top = 0.0, row * block
+        body.append(_name(name, top))
         for number, part in enumerate(parts):
-            for x, value, text in part.points:
-                if x != row:
-                    continue
-                length = value / max(totals) * (_WIDTH - label - 90)
+            for point in (each for each in part.points if each.x == row):
+                length = point.y * unit
                 body.append(
-                    f'<rect class="c{number % 8}" x="{left:.1f}" y="{y}" width="{length:.1f}" height="{bar}">'
-                    f"{_tip(f'{name}, {part.name}', text)}</rect>"
+                    f'<rect class="c{number % 8}" x="{left:.1f}" y="{top + _NAME}" width="{length:.1f}" '
+                    f'height="{_BAR - 2}">{_tip(f"{name}, {part.name}", point.text)}</rect>'
                 )
                 left += length
-        body.append(f'<text x="{left + 4:.1f}" y="{y + bar - 5}">{totals[row]:.1f} {escape(unit)}</text>')
-    return _svg(body, len(names) * (bar + 8) + 8) + legend([part.name for part in parts])
+        body.append("" if mark is None else _mark(mark * unit, top + _NAME, _BAR))
+        body.append(_whisker(total, unit, top + _NAME + (_BAR - 2) / 2))
+        body.append(_beside(_end(total) * unit, top + _NAME + _BAR - 3, total.text))
+    return _svg(body, len(names) * block) + legend([part.name for part in parts])
 
 
-def _label_width(names: Sequence[str]) -> int:
-    """Room to the left of horizontal bars."""
-    longest = max((len(name) for name in names), default=0)
-    return max(170, 12 + _CHARACTER * min(longest, _LONGEST))
+def _unit(values: Sequence[float]) -> float:
+    """Length of 1 where the largest of ``values`` leaves room for what stands beside a bar."""
+    return (_WIDTH - _BESIDE) / max(values)
 
 
-def _short(name: str) -> str:
-    return escape(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
+def _end(point: Point) -> float:
+    return max(point.y, point.interval[1] if point.interval else 0)
+
+
+def _name(name: str, top: float) -> str:
+    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return f'<text class="name" x="0" y="{top + _NAME - 5}">{escape(short)}</text>'
+
+
+def _beside(x: float, y: float, text: str) -> str:
+    return f'<text x="{x + 6:.1f}" y="{y}">{escape(text)}</text>'
+
+
+def _mark(x: float, top: float, height: float) -> str:
+    return f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 3}" y2="{top + height + 1}"/>'
+
+
+def _whisker(point: Point, unit: float, middle: float) -> str:
+    if point.interval is None:
+        return ""
+    low, high = (end * unit for end in point.interval)
+    ends = "".join(f"M{x:.1f} {middle - 4}v8" for x in (low, high))
+    return f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}{ends}"/>'
 
 
 def legend(names: Sequence[str]) -> str:
-    keys = "".join(
-        f'<span class="key"><i class="b{i % 8}"></i>{escape(name)}</span>' for i, name in enumerate(names)
-    )
+    keys = "".join(f'<span class="key">{swatch(i)}{escape(name)}</span>' for i, name in enumerate(names))
     return f'<p class="legend">{keys}</p>'
+
+
+def swatch(number: int) -> str:
+    """The colour of the ``number``-th series."""
+    return f'<i class="swatch b{number % 8}"></i>'
 
 
 def _tip(name: str, text: str) -> str:
@@ -168,7 +205,7 @@ class _Scale:
                 f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
             )
             parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at + 4:.1f}">{value:g}</text>')
-        step = _round_step((self._high - self._low) / 8)
+        step = _round_step((self._high - self._low) / 6)
         if self._whole_x:
             step = max(1.0, step)
         value = math.ceil(self._low / step) * step

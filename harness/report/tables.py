@@ -1,4 +1,4 @@
-"""The figures of all arms as HTML tables."""
+"""The figures of all arms as HTML tables, and what their headings mean."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from harness import metrics
 from harness.comparable import KINDS
-from harness.plan import AR
 from harness.report.arms import Arm
+from harness.report.html import Row, table, words
 from harness.summary import OVERALL, TITLES, checked, rows, worst
 
 FIGURES = {
@@ -18,35 +18,55 @@ FIGURES = {
     "S": "S",
     "wallclock_speedup": "wall-clock",
     "tok_per_s": "tok/s",
+    "ar_tok_per_s": "AR's tok/s",
     "step_acceptance": "step acceptance",
     "accuracy": "accuracy",
+    "ar_accuracy": "AR's accuracy",
 }
+MEANINGS = {
+    "AR": "plain decoding, one token per pass of the target, of the same prompts in the same run",
+    "S0": "speedup over AR if drafting were free, counted in layers: N·L / the target layers on the critical "
+    "path, for N decoded tokens and a target of L layers; it is also L_acc, the tokens per pass",
+    "S": "the same with the draft's layers on the critical path, too; S = S0 where drafting hides behind the "
+    "target",
+    "wallclock_speedup": "AR's decode seconds per token / the method's, in one run; prefill outside",
+    "tok_per_s": "decoded tokens per second, prefill outside; AR's tok/s is of the same run, so it tells how "
+    "fast the machine was then: tok/s of two runs do not compare, wall-clock speedups do",
+    "step_acceptance": "share of the drafted tokens the target decided on that it accepted",
+    "lossless": "is the output AR's own? exact: the same tokens; tie: differs first where the target itself "
+    "had two tokens as good as equal; mismatch: differs otherwise; sampled: T > 0, where the law counts and "
+    "not the tokens; replayed: the trace was computed along AR's output; unchecked: nothing to compare with, "
+    "and then no speedup is shown; reference: AR",
+    "[low, high]": "95 % bootstrap interval over prompts; figures are pooled over prompts",
+}
+"""By figure, or the word itself."""
 
 
 def figures(arms: Sequence[Arm], temperature: float) -> str:
     """One line per arm and benchmark, overall first; columns nobody has a figure for are left out."""
-    table = [(arm, line) for arm in arms for line in _lines(arm, temperature)]
-    titles = FIGURES | {"wallclock_speedup": wall_clock(arms)}
-    shown = {
-        name: title for name, title in titles.items() if any(line[name] is not None for _, line in table)
-    }
-    body = []
-    for arm, line in table:
-        overall = line["benchmark"] == OVERALL
-        status = status_of(arm, line["lossless"])
-        bad = "bad" if status in ("mismatch", "unchecked") else ""
-        cells = "".join(f"<td>{_number(line, name, status)}</td>" for name in shown)
-        body.append(
-            f'<tr class="{"overall" if overall else ""}"><td>{escape(arm.name) if overall else ""}</td>'
-            f'<td class="text">{TITLES.get(line["benchmark"], escape(line["benchmark"]))}</td>'
-            f'<td class="text {bad}">{escape(status or "-")}</td>{cells}'
-            f"<td>{line['prompts']}</td><td>{line['tokens']}</td><td>{line['failed'] or ''}</td></tr>"
+    lines = [(arm, line) for arm in arms for line in _lines(arm, temperature)]
+    shown = _shown(arms, lines)
+    counts = ["prompts", "tokens", *(["failed"] if any(line["failed"] for _, line in lines) else [])]
+    body = [
+        Row(
+            [
+                *_about(arm, line),
+                *(_number(arm, line, name) for name in shown),
+                *(str(line[c]) for c in counts),
+            ],
+            "overall" if line["benchmark"] == OVERALL else "",
         )
-    head = "".join(f"<th>{title}</th>" for title in shown.values())
-    return (
-        '<div class="scroll"><table><tr><th>method</th><th class="text">benchmark</th>'
-        f'<th class="text">lossless</th>{head}<th>prompts</th><th>tokens</th><th>failed</th></tr>'
-        f"{''.join(body)}</table></div>"
+        for arm, line in lines
+    ]
+    return table(["method", "benchmark", "lossless", *shown.values(), *counts], body, words=3)
+
+
+def meanings(arms: Sequence[Arm], temperatures: Sequence[float]) -> str:
+    """What the headings that are on the page mean."""
+    lines = [(arm, line) for temperature in temperatures for arm in arms for line in _lines(arm, temperature)]
+    shown = _shown(arms, lines)
+    return words(
+        {shown.get(name, name): is_ for name, is_ in MEANINGS.items() if name in shown or name not in FIGURES}
     )
 
 
@@ -56,23 +76,49 @@ def wall_clock(arms: Sequence[Arm]) -> str:
     return f"{kinds[0]} wall-clock" if kinds else "wall-clock"
 
 
+def _shown(arms: Sequence[Arm], lines: Sequence[tuple[Arm, dict[str, Any]]]) -> dict[str, str]:
+    """Figures that somebody has, with their headings. AR's accuracy is the method's own where the
+    outputs are."""
+    titles = FIGURES | {"wallclock_speedup": wall_clock(arms)}
+    if all(line["ar_accuracy"] in (None, line["accuracy"]) for _, line in lines):
+        del titles["ar_accuracy"]
+    return {name: title for name, title in titles.items() if any(line[name] is not None for _, line in lines)}
+
+
 def _lines(arm: Arm, temperature: float) -> list[dict[str, Any]]:
-    found = rows(arm.at(temperature), arm.baseline)
+    mine = arm.at(temperature)
+    found = rows(mine, arm.baseline)
+    of_ar = {line["benchmark"]: line for line in rows(metrics.beside(mine, arm.baseline))}
+    for line in found:
+        ar = of_ar.get(line["benchmark"], {})
+        line["ar_accuracy"] = ar.get("accuracy")
+        line["ar_accuracy_interval"] = ar.get("accuracy_interval")
     return [line for line in found if line["benchmark"] == OVERALL] + [
         line for line in found if line["benchmark"] != OVERALL
     ]
 
 
+def _about(arm: Arm, line: dict[str, Any]) -> list[str]:
+    overall = line["benchmark"] == OVERALL
+    status = status_of(arm, line["lossless"])
+    bad = ' class="bad"' if status in ("mismatch", "unchecked") else ""
+    return [
+        escape(arm.name) if overall else f'<span class="again">{escape(arm.name)}</span>',
+        escape(TITLES.get(line["benchmark"], line["benchmark"])),
+        f"<span{bad}>{escape(status or '-')}</span>",
+    ]
+
+
 def status_of(arm: Arm, lossless: str | None) -> str | None:
     """What AR is compared with is itself: "reference"."""
-    return "reference" if arm.records[0].method == AR else lossless
+    return "reference" if arm.is_ar else lossless
 
 
-def _number(line: dict[str, Any], name: str, status: str | None) -> str:
+def _number(arm: Arm, line: dict[str, Any], name: str) -> str:
     value, interval = line[name], line[f"{name}_interval"]
-    if value is None or not checked(status, name):
+    if value is None or not checked(status_of(arm, line["lossless"]), name):
         return "-"
-    digits = 1 if name == "tok_per_s" else 2
+    digits = 1 if name.endswith("tok_per_s") else 2
     spread = (
         "" if interval is None else f" <small>[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]</small>"
     )
@@ -81,7 +127,7 @@ def _number(line: dict[str, Any], name: str, status: str | None) -> str:
 
 def categories(arms: Sequence[Arm], temperature: float) -> str:
     """S and step acceptance by category, where a benchmark has more than one."""
-    drafting = [arm for arm in arms if arm.records[0].method != AR]
+    drafting = [arm for arm in arms if not arm.is_ar]
     pairs = [
         (record.benchmark, record.category)
         for arm in drafting
@@ -92,18 +138,16 @@ def categories(arms: Sequence[Arm], temperature: float) -> str:
     groups = [pair for pair in dict.fromkeys(pairs) if pair[0] in many]
     if not groups:
         return ""
-    head = "".join(f"<th>{escape(arm.name)}</th>" for arm in drafting)
     body = []
     for benchmark, category in groups:
-        cells = ""
+        cells = [escape(f"{TITLES.get(benchmark, benchmark)}: {category}")]
         for arm in drafting:
             mine = [r for r in arm.at(temperature) if (r.benchmark, r.category) == (benchmark, category)]
             s = metrics.s(mine) if checked(worst(mine), "S") else None
             acceptance = metrics.step_acceptance(mine)
             second = f" <small>{acceptance.pooled:.2f}</small>" if acceptance else ""
-            cells += f"<td>{f'{s.pooled:.2f}{second}' if s else '-'}</td>"
-        body.append(f"<tr><td>{TITLES.get(benchmark, benchmark)}: {escape(str(category))}</td>{cells}</tr>")
-    return (
-        "<h3>By category: S, step acceptance beside it</h3>"
-        f'<div class="scroll"><table><tr><th>category</th>{head}</tr>{"".join(body)}</table></div>'
+            cells.append(f"{s.pooled:.2f}{second}" if s else "-")
+        body.append(Row(cells))
+    return "<h3>By category: S, step acceptance below it</h3>" + table(
+        ["category", *(arm.name for arm in drafting)], body
     )

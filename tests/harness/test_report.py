@@ -1,9 +1,8 @@
-"""The page: what each token's colour means, the curves, and that nothing is fetched."""
+"""The report's parts: what each token's colour means, the curves and bars, and input that is none."""
 
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import fake_world
@@ -12,8 +11,8 @@ import pytest
 from harness.records import Record, StepArrays
 from harness.report import __main__ as cli
 from harness.report import charts, trace
-from harness.report.charts import Series
-from harness.report.page import _drafters
+from harness.report.charts import Point, Series
+from harness.report.runs import _drafter
 from harness.run import main as run_main
 from methods.errors import UsageError
 
@@ -75,101 +74,44 @@ def test_without_a_tokenizer_ids_are_shown() -> None:
     assert trace.pieces(None, [5, 70]) == ["5 ", "70 "]
 
 
-def test_bar_lengths_follow_the_values() -> None:
-    svg = charts.bars(["a", "b"], [Series("S", [(0.0, 1.0, "1.00"), (1.0, 2.0, "2.00")])], mark=1.0)
+def test_bar_lengths_and_whiskers_follow_the_values() -> None:
+    points = [Point(0.0, 1.0, "1.00", (0.5, 1.25)), Point(1.0, 2.0, "2.00", (1.5, 2.5))]
+    svg = charts.bars(["a", "b"], [Series("S", points)], mark=1.0)
     widths = [float(width) for width in re.findall(r'<rect class="c0"[^>]* width="([\d.]+)"', svg)]
     assert widths[1] == pytest.approx(2 * widths[0], rel=0.01)
-    assert charts.bars(["a"], [Series("S", [])]) == charts.lines([], "x") == ""
+    ends = re.findall(r'<path class="whisker" d="M([\d.]+) [\d.]+H([\d.]+)', svg)
+    for point, (low, high) in zip(points, ends, strict=True):
+        wanted = [end * widths[0] for end in point.interval or ()]
+        assert [float(low), float(high)] == pytest.approx(wanted, rel=0.01)
+    mark = float(re.findall(r'class="mark" x1="([\d.]+)"', svg)[0])
+    assert mark == pytest.approx(widths[0], rel=0.01)
+    assert "whisker" not in charts.bars(["a"], [Series("S", [Point(0.0, 1.0, "1.00")])], mark=1.0)
+    assert charts.bars(["a"], [Series("S", [])], mark=1.0) == charts.lines([], "x") == ""
 
 
-def test_long_names_of_bars_have_room_or_are_cut() -> None:
+def test_parts_of_a_bar_add_up_to_its_total() -> None:
+    parts = [Series(name, [Point(0.0, y, "")]) for name, y in (("draft", 0.5), ("target", 1.5))]
+    svg = charts.stacked(["a"], parts, [Point(0.0, 2.0, "2.00 x AR", (1.5, 2.5))], mark=1.0)
+    (_, first), (left, second) = re.findall(r'<rect[^>]* x="([\d.]+)"[^>]* width="([\d.]+)"', svg)
+    assert first == left and float(second) == pytest.approx(3 * float(first), rel=0.01)
+    assert svg.count('class="whisker"') == 1 and ">2.00 x AR</text>" in svg
+    assert charts.stacked(["a"], [], [Point(0.0, 0.0, "-")]) == ""
+
+
+def test_long_names_of_bars_are_whole_or_cut() -> None:
     def drawn(name: str) -> str:
-        return charts.bars([name], [Series("S", [(0, 1.0, "1")])])
+        return charts.bars([name], [Series("S", [Point(0, 1.0, "1")])], mark=1.0)
 
-    assert 'x="162"' in drawn("short") and ">short</text>" in drawn("short")
-    name = "AR beside eagle3 m=3 (1b39b2ae)"
-    assert f'x="{4 + 7 * len(name)}"' in drawn(name) and f">{name}</text>" in drawn(name)
-    assert f">{39 * 'a'}…</text>" in drawn(60 * "a") and 'x="284"' in drawn(60 * "a")
+    name = "spd n=8 Ls=3 schedule=post-step W=4 (1b39b2ae)"
+    assert f">{name}</text>" in drawn(name) and f">{51 * 'a'}…</text>" in drawn(60 * "a")
 
 
 @pytest.mark.parametrize("last", [1, 2, 4, 24])
 def test_depths_have_whole_ticks(last: int) -> None:
-    points = [(float(x), 0.5, "") for x in range(1, last + 1)]
+    points = [Point(float(x), 0.5, "") for x in range(1, last + 1)]
     ticks = re.findall(r'class="below"[^>]*>([^<]*)<', charts.lines([Series("S", points)], "depth", 1.0))[:-1]
     assert ticks[0] == "1" or last > 8
     assert all(tick.isdigit() for tick in ticks), ticks
-
-
-class Page(HTMLParser):
-    """Collects tags, attributes that could make a request, and unclosed tags."""
-
-    VOID = frozenset({"meta", "br", "link", "img", "input", "hr"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.links += [
-            f"{tag} {name}={value}" for name, value in attributes if name in ("src", "href", "srcset")
-        ]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open.pop() == tag, tag
-
-
-@pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    fake_world.install(monkeypatch.setattr)
-    for method in ("fake-draft", "fake-wrong"):
-        argv = f"--method {method} --temperature 0 --temperature 1 --max-new-tokens 16"
-        run_main([*argv.split(), "--results", str(tmp_path / method)])
-    monkeypatch.setattr(cli, "load_tokenizer", lambda name: fake_world.FakeTokenizer())
-    output = tmp_path / "report.html"
-    argv = [
-        str(tmp_path / "fake-draft"),
-        str(tmp_path / "fake-wrong"),
-        "--output",
-        str(output),
-        "--texts",
-        "3",
-    ]
-    assert cli.main(argv) == 0
-    return output.read_text(encoding="utf-8")
-
-
-def test_the_page_is_whole_and_asks_nobody(page: str) -> None:
-    found = Page(page)
-    assert found.open == [] and found.links == []
-    assert not {"script", "link", "img", "iframe"} & set(found.tags)
-    assert "url(" not in page and "@import" not in page and "http://" not in page and "https://" not in page
-    assert "$" not in re.sub(r"<div class=\"answer\">.*?</div>", "", page), "a placeholder was left"
-
-
-def test_the_page_says_what_matters(page: str) -> None:
-    for text in (
-        "fake-draft n=4",
-        "AR beside",
-        "wall-clock",
-        "T = 1",
-        "prefers-color-scheme: dark",
-        "sampled",
-        "prompts: ",
-        "chat template: the tokenizer&#x27;s own",
-    ):
-        assert text in page, text
-    assert 'class="text bad">mismatch' in page
-    assert page.count("<details") == 3
-    assert 'class="draft"' in page and 'class="plain"' in page
 
 
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -193,11 +135,11 @@ def test_without_its_tokenizer_the_page_still_comes(
     assert "shown as token ids: no network" in capsys.readouterr().err
 
 
-def test_the_header_names_the_drafter() -> None:
+def test_a_run_names_its_drafter() -> None:
     def config(**facts: object) -> dict[str, object]:
         return {"widths": {"1": {"facts": facts}}}
 
-    assert _drafters(config()) == []
-    assert _drafters(config(checkpoint=None, untrained=True)) == ["drafter: random"]
+    assert _drafter(config()) == ""
+    assert _drafter(config(checkpoint=None, untrained=True)) == "random"
     shipped = config(checkpoint="shipped:a/b", checkpoint_sha256="0123456789abcdef", untrained=False)
-    assert _drafters(shipped) == ["drafter: shipped:a/b 0123456789ab"]
+    assert _drafter(shipped) == "shipped:a/b 0123456789ab"
