@@ -50,7 +50,7 @@ class Estimate:
 
 def s0(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     """S0 = N * L / sum(target_layers): the speedup if drafting were free. AR is 1."""
-    rows = [[r.decoded * r.num_layers, _total(r, "target_layers")] for r in completed(records)]
+    rows = [[r.decoded * r.num_layers, r.total("target_layers")] for r in completed(records)]
     return estimate(completed(records), rows, _ratio, **bootstrap)
 
 
@@ -61,7 +61,7 @@ def s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     that is hidden behind the target. For uniform stages this is the paper's S_eagle, S_ppsd, S_spd.
     """
     rows = [
-        [r.decoded * r.num_layers, _total(r, "target_layers") + _total(r, "draft_layers")]
+        [r.decoded * r.num_layers, r.total("target_layers") + r.total("draft_layers")]
         for r in completed(records)
     ]
     return estimate(completed(records), rows, _ratio, **bootstrap)
@@ -80,7 +80,7 @@ def l_acc(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
 
 def step_acceptance(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     """sum(accepted) / sum(depth): accepted share of the accept-or-reject decisions; None without any."""
-    rows = [[_total(r, "accepted"), _total(r, "depth")] for r in completed(records)]
+    rows = [[r.total("accepted"), r.total("depth")] for r in completed(records)]
     return estimate(completed(records), rows, _ratio, **bootstrap)
 
 
@@ -99,7 +99,7 @@ def nodes_per_stage(records: Sequence[Record], **bootstrap: int) -> Estimate | N
 
     1 for AR; what a draft tree costs in target compute, which S0 and S leave out.
     """
-    rows = [[_total(r, "nodes"), r.stages * _total(r, "steps")] for r in completed(records)]
+    rows = [[r.total("nodes"), r.stages * r.total("steps")] for r in completed(records)]
     return estimate(completed(records), rows, _ratio, **bootstrap)
 
 
@@ -296,10 +296,6 @@ def ratio_of_ratios(sums: Floats) -> Floats:
 def _ratio_of_speedups(sums: Floats) -> Floats:
     """Of columns as two ``_speedup_row`` side by side: the left one's speedup / the right one's."""
     return _divide(ratio_of_ratios(sums[..., :4]), ratio_of_ratios(sums[..., 4:]))
-
-
-def _total(record: Record, column: str) -> float:
-    return record.total(column)
 
 
 def _prompt(record: Record) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from harness import metrics
 from harness.comparable import KINDS
 from harness.report.arms import Arm
 from harness.report.html import Row, table, words
-from harness.summary import OVERALL, TITLES, checked, rows, worst
+from harness.summary import OVERALL, TITLES, accuracy_notes, checked, rows, worst
 
 FIGURES = {
     "S0": "S0",
@@ -65,8 +65,9 @@ def meanings(arms: Sequence[Arm], temperatures: Sequence[float]) -> str:
     """What the headings that are on the page mean."""
     lines = [(arm, line) for temperature in temperatures for arm in arms for line in _lines(arm, temperature)]
     shown = _shown(arms, lines)
+    known = MEANINGS | {"accuracy": "; ".join(accuracy_notes(line["accuracy_by"] for _, line in lines))}
     return words(
-        {shown.get(name, name): is_ for name, is_ in MEANINGS.items() if name in shown or name not in FIGURES}
+        {shown.get(name, name): is_ for name, is_ in known.items() if name in shown or name not in FIGURES}
     )
 
 
