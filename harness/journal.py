@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.records import Key, Record, latest, read_file, to_line, torn
@@ -68,9 +70,8 @@ class Journal:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
         try:
             self._cut_torn_line()
-            files = [*(other for other in beside if other != path), path]
-            known = latest(record for file in files for record in read_file(file))
-            self._records: dict[Key, Record] = {record.key: record for record in known}
+            self._beside = [other for other in beside if other != path]
+            self._read()
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -96,7 +97,7 @@ class Journal:
         """
         if record.key in self._records and not replace:
             raise ValueError(f"{self.path}: record {record.key} is already there")
-        end = os.fstat(self._descriptor).st_size
+        end = self.end
         try:
             self._write(to_line(record))
         except OSError as error:
@@ -108,6 +109,31 @@ class Journal:
             ) from error
         known = self._records.get(record.key)
         self._records[record.key] = record if known is None else latest([known, record])[0]
+
+    @property
+    def end(self) -> int:
+        """The file's size in bytes: what is appended from now on lies behind it."""
+        return os.fstat(self._descriptor).st_size
+
+    def set_aside(self, end: int, why: str) -> int:
+        """Move the lines behind byte ``end`` to the file ``<name>.set-aside``, which nothing reads, behind
+        one that says ``why``; returns their number. The keys they held are open again."""
+        lines = self.path.read_bytes()[end:]
+        if not lines:
+            return 0
+        note = json.dumps({"set_aside": why, "at": datetime.now(UTC).isoformat(timespec="seconds")})
+        with self.path.with_name(f"{self.path.name}.set-aside").open("ab") as file:
+            file.write(note.encode() + b"\n" + lines)
+            file.flush()
+            os.fsync(file.fileno())
+        os.ftruncate(self._descriptor, end)
+        os.fsync(self._descriptor)
+        self._read()
+        return lines.count(b"\n")
+
+    def _read(self) -> None:
+        known = latest(record for file in (*self._beside, self.path) for record in read_file(file))
+        self._records: dict[Key, Record] = {record.key: record for record in known}
 
     def _write(self, line: bytes) -> None:
         written = os.write(self._descriptor, line)

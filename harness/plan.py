@@ -16,14 +16,16 @@ from harness.manifest import FINGERPRINT_DIGITS, fingerprint
 from harness.options import default_of, typed
 from harness.profiles import load_profile
 from harness.sharding import ALONE, Shard
+from harness.target_watch import told
 from methods import registry
-from methods.errors import UsageError
+from methods.errors import TargetChanged, UsageError
 from methods.interface import DecodingMethod, SamplingParams
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt, PromptSet
     from harness.chat import Message
     from harness.presets import Preset
+    from methods.target.seal import Seal
 
 AR = "autoregressive"
 RUNS = Path("results/runs")
@@ -38,7 +40,8 @@ NO_WIDTH = 1
 class Plan:
     """A run, ready to start. ``methods`` maps each width to its method; ``baseline`` is the AR arm,
     None if it is switched off or AR is the method itself. ``config`` is what the fingerprint covers,
-    ``sources`` where the prompts came from, ``shard`` which of them this process decodes."""
+    ``sources`` where the prompts came from, ``shard`` which of them this process decodes. ``seal`` is the
+    target as it was before the methods were built."""
 
     request: RunRequest
     target: Any
@@ -51,6 +54,7 @@ class Plan:
     config: dict[str, Any]
     sources: dict[str, Any]
     directory: Path
+    seal: Seal
     shard: Shard = ALONE
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:
@@ -87,7 +91,8 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     """Check a request and load what it names, cheap things first.
 
     Raises ``UsageError`` for anything that cannot be used: unknown names, options the method does
-    not have or refuses, no prompts, a prompt longer than the target's context.
+    not have or refuses, no prompts, a prompt longer than the target's context. ``TargetChanged`` if
+    building the method changed the target.
     """
     for module in request.plugins:
         registry.load_plugin(module)
@@ -103,9 +108,12 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
     sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
     target, dtype = _target(request, preset)
+    seal = seal_of(target)
     methods = {width: _built(request.method, target, options | extra) for width, extra in widths.items()}
     measured = request.mode == "decode"
     baseline = registry.create(AR, target) if measured and request.baseline and request.method != AR else None
+    if (difference := seal.difference()) is not None:
+        raise TargetChanged(told([request.method], difference))
     template = request.template or (preset.chat_template if preset else None)
     chat_format = describe_chat(target.tokenizer, template, preset.thinking if preset else False)
     stop_ids = _stop_ids(preset, target)
@@ -135,6 +143,7 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         config=config,
         sources={prompts.benchmark: dataclasses.asdict(prompts.source) for prompts in sets},
         directory=request.results or RUNS / run_name(request, config),
+        seal=seal,
         shard=shard,
     )
     _check_context(plan)
@@ -270,6 +279,12 @@ def load_target(name: str, dtype: str) -> Any:
     from methods.target import load_target as load
 
     return load(name, dtype=dtype)
+
+
+def seal_of(target: Any) -> Seal:
+    from methods.target.seal import Seal
+
+    return Seal(target)
 
 
 def load_preset(name: str) -> Preset:

@@ -22,6 +22,7 @@ from harness.manifest import fingerprint
 from harness.plan import REPLAY_BATCH, Plan, reference_plan
 from harness.records import RECORDS, Record, StepArrays
 from harness.runner import Outcome, in_order, units
+from harness.target_watch import TargetWatch
 from harness.time_limit import limit
 from methods.errors import UsageError
 from methods.interface import DecodeResult, Step
@@ -32,7 +33,8 @@ def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
     """Replay every plan, continuing what their directories hold; AR's outputs come first.
 
     The plans differ in nothing but the method. Raises ``UsageError`` before anything runs for a
-    method that cannot be replayed, or plans that do not share AR's outputs.
+    method that cannot be replayed, or plans that do not share AR's outputs; ``TargetChanged`` if a method
+    changed the target.
     """
     for plan in plans:
         _check(plan)
@@ -42,11 +44,16 @@ def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
     (reference,) = references.values()
     with ExitStack() as stack:
         (ar,) = _open(stack, reference, argv)
-        outputs = _decode_missing(ar)
+        named = [plan.request.method for plan in plans]
+        with TargetWatch(reference.seal, named, [ar.journal]):
+            outputs = _decode_missing(ar)
         own = {id(plan): [ar] if plan.request.method == ar.method.name else [] for plan in plans}
         for plan in plans:
             own[id(plan)] = own[id(plan)] or _open(stack, plan, argv)
-        _replay(ar, outputs, [arm for arms in own.values() for arm in arms if arm is not ar])
+        arms = [arm for arms in own.values() for arm in arms if arm is not ar]
+        journals = list(dict.fromkeys(arm.journal for arm in arms))
+        with TargetWatch(reference.seal, named, journals) as watch:
+            _replay(ar, outputs, arms, watch)
         return [Outcome(_collected(plan, own[id(plan)][0]), []) for plan in plans]
 
 
@@ -138,7 +145,7 @@ def _store(arm: Arm, unit: Unit, record: Record) -> Record:
     return record
 
 
-def _replay(ar: Arm, outputs: Sequence[Record], arms: Sequence[Arm]) -> None:
+def _replay(ar: Arm, outputs: Sequence[Record], arms: Sequence[Arm], watch: TargetWatch) -> None:
     """Every output through every arm that lacks it; an output's target pass is shared by the arms."""
     from methods.replay import KnownOutput  # needs torch
 
@@ -156,10 +163,14 @@ def _replay(ar: Arm, outputs: Sequence[Record], arms: Sequence[Arm]) -> None:
             ar.plan.sampling(record.temperature, record.seed),
             target.room(record.prompt_ids, ar.plan.request.max_new_tokens),
         )
+        replayed = []
         for arm in todo:
             started, shared = time.perf_counter(), known.pass_s
-            arm.journal.append(_replayed(arm, record, known), replace=_stored(arm, record) is not None)
+            replayed.append(_replayed(arm, record, known))
             seconds[_label(arm)] += time.perf_counter() - started - (known.pass_s - shared)
+        watch.look()
+        for arm, found in zip(todo, replayed, strict=True):
+            arm.journal.append(found, replace=_stored(arm, record) is not None)
         seconds["target passes, shared by all"] += known.pass_s
     for name, spent in seconds.items():
         print(f"replay: {name}: {spent:.1f} s for {len(owed)} prompts", file=sys.stderr)

@@ -16,6 +16,7 @@ from harness.arm import ENDS_A_RUN, Arm, Unit, describe
 from harness.plan import AR, NO_WIDTH, Plan
 from harness.records import BASELINE, RECORDS, Record
 from harness.sharding import ALONE
+from harness.target_watch import TargetWatch
 from harness.time_limit import limit
 from methods.errors import UsageError
 
@@ -46,8 +47,8 @@ class Outcome:
 def run(plan: Plan, argv: Sequence[str]) -> Outcome:
     """Execute ``plan`` in its directory, continuing what is there.
 
-    Raises ``UsageError`` if the directory cannot be used or written. An interrupt passes through;
-    the same command then continues.
+    Raises ``UsageError`` if the directory cannot be used or written, ``TargetChanged`` if a method
+    changed the target. An interrupt passes through; the same command then continues.
     """
     with ExitStack() as stack:
         stack.enter_context(_as_many_threads_as_a_rank(plan))
@@ -55,11 +56,13 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
         journal = run_directory.journal(stack, plan, RECORDS)
         log = _cycle_log(stack, plan)
         arms = [Arm(plan, method, width, journal, log) for width, method in plan.methods.items()]
-        reference = None
+        reference, journals = None, [journal]
         if plan.baseline is not None:
             other = run_directory.journal(stack, plan, BASELINE)
             reference = Arm(plan, plan.baseline, NO_WIDTH, other)
-        _Loop(plan, arms, reference).run()
+            journals.append(other)
+        with TargetWatch(plan.seal, [plan.request.method], journals) as watch:
+            _Loop(plan, arms, reference, watch).run()
         records = in_order(plan, run_directory.collected(plan, journal, RECORDS))
         if reference is not None:
             baseline = run_directory.collected(plan, reference.journal, BASELINE)
@@ -128,8 +131,9 @@ def _is_reference(arm: Arm) -> bool:
 
 
 class _Loop:
-    def __init__(self, plan: Plan, arms: list[Arm], reference: Arm | None) -> None:
+    def __init__(self, plan: Plan, arms: list[Arm], reference: Arm | None, watch: TargetWatch) -> None:
         self.plan = plan
+        self.watch = watch
         self.arms = arms
         self.reference = reference
         self.everyone = [reference, *arms] if reference is not None else arms
@@ -171,6 +175,7 @@ class _Loop:
         decoded: dict[int, Record] = {}
         for arm in reversed(self.everyone) if unit.reversed else self.everyone:
             decoded[id(arm)] = arm.decode(unit, (self.reference or arm).answers(unit))
+        self.watch.look()
         results = []
         for arm in self.everyone:
             record = decoded[id(arm)]

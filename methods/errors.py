@@ -15,3 +15,7 @@ class RunFailure(SystemExit):
     Not an ``Exception``: it ends the run instead of becoming one prompt's error. Left alone it
     ends the process with this message, exit code 1 and no traceback.
     """
+
+
+class TargetChanged(RunFailure):
+    """A method changed the target that all methods share: what ran since may have run on another one."""
