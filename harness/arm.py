@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.journal import Journal
 from harness.plan import Plan
-from harness.records import Key, Lossless, Record, StepArrays, to_line
+from harness.records import Key, Record, StepArrays, to_line
 from harness.time_limit import limit
 from methods.errors import RunFailure
 from methods.interface import DecodeResult, DecodingMethod
@@ -160,31 +160,29 @@ class Arm:
             scorer=self.plan.scorer(benchmark),
         )
 
-    def lossless(self, record: Record, reference: Record | None) -> Lossless:
-        """Compare with AR's record of the same prompt; see ``harness.losslessness``."""
+    def judged(self, record: Record, reference: Record | None) -> Record:
+        """``record`` compared with AR's of the same prompt; see ``harness.losslessness``."""
         if record.error is not None or reference is None or reference.error is not None:
-            return "unchecked"
+            return replace(record, lossless="unchecked")
         if record.temperature > 0:
-            return "sampled"
+            return replace(record, lossless="sampled")
         if record.output_ids == reference.output_ids:
-            return "exact"
-        if self.plan.dtype == "float32":
-            return "mismatch"
-        return self._measured(record, reference)
+            return replace(record, lossless="exact")
+        return self._asked(record, reference)
 
-    def _measured(self, record: Record, reference: Record) -> Lossless:
-        """Half precision: the target decides. If it cannot be asked, the question stays open."""
-        from harness.losslessness import measured_status  # needs torch
+    def _asked(self, record: Record, reference: Record) -> Record:
+        """The target decides. If it cannot be asked, the question stays open."""
+        from harness.losslessness import judge  # needs torch
 
         try:
-            return measured_status(
-                self.plan.target, record.prompt_ids, reference.output_ids, record.output_ids
-            )
+            verdict = judge(self.plan.target, record.prompt_ids, reference.output_ids, record.output_ids)
         except Exception as error:
-            print(
-                f"lossless check of {record.benchmark} {record.prompt_id}: {describe(error)}", file=sys.stderr
-            )
-            return "unchecked"
+            place = f"{record.benchmark} {record.prompt_id}"
+            print(f"lossless check of {place}: {describe(error)}", file=sys.stderr)
+            return replace(record, lossless="unchecked")
+        return replace(
+            record, lossless=verdict.status, doubt=verdict.doubt.as_record() if verdict.doubt else None
+        )
 
 
 def prompt_seed(seed: int, benchmark: str, prompt_id: str, turn: int, repeat: int) -> int:

@@ -13,10 +13,10 @@ from methods.errors import UsageError
 from methods.interface import Step
 
 Lossless = Literal["exact", "tie", "mismatch", "sampled", "replayed", "unchecked"]
-"""Is the output the target's own? ``exact``: the ids of AR; ``tie``: differs from AR at a near-tie
-of half precision; ``mismatch``: differs otherwise; ``sampled``: temperature > 0, where the claim is
-about a law and not about ids; ``replayed``: nothing was decoded, the trace was computed along AR's
-output; ``unchecked``: nothing to compare with."""
+"""Is the output the target's own? ``exact``: the ids of AR; ``tie``: differs from AR only where the
+target's own arithmetic leaves it open; ``mismatch``: differs otherwise; ``sampled``: temperature > 0,
+where the claim is about a law and not about ids; ``replayed``: nothing was decoded, the trace was
+computed along AR's output; ``unchecked``: nothing to compare with."""
 
 Mode = Literal["decode", "replay", "emulate", "project"]
 """``decode``: the method ran and was timed; ``replay``: see ``harness.replay``, no times; ``emulate``
@@ -70,7 +70,9 @@ class Record:
     output and no ``finish_reason``. ``phases`` are seconds summed over the steps, by name;
     ``num_layers`` are the target's decoder layers, the L of every speedup formula; ``stages`` is
     the number of pipeline stages, 1 without a pipeline. ``scorer`` is what a ``score`` was given by
-    ("stated v2"), empty in records from before it was stored.
+    ("stated v2"), empty in records from before it was stored. ``doubt`` is the token that a tie or a
+    mismatch was decided by: its output ``position``, its ``gap`` to the target's first choice there and
+    the gap ``allowed``, both in logits.
 
     In ``mode`` "replay" the seconds are None, in "emulate" and "project" those of other devices. A
     replay of drawn proposals has the ``expected`` totals of the step columns, which every figure
@@ -106,6 +108,7 @@ class Record:
     mode: Mode = "decode"
     expected: Mapping[str, float] | None = None
     acceptance: list[float | None] | None = None
+    doubt: Mapping[str, float] | None = None
 
     def total(self, column: str) -> float:
         """Sum of a column of the trace ("steps": their number), or its expectation."""
@@ -154,6 +157,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "phases": dict,
     "expected": (dict, type(None)),
     "acceptance": (list, type(None)),
+    "doubt": (dict, type(None)),
 }
 
 
@@ -174,6 +178,7 @@ _ELEMENTS: Mapping[str, Callable[[Any], bool]] = {
     "output_ids": _id,
     "phases": _number,
     "expected": _number,
+    "doubt": _number,
     "acceptance": lambda value: value is None or _number(value),
 }
 

@@ -136,7 +136,7 @@ def _answered(ar: Arm, unit: Unit, record: Record, ids: list[int], finish_reason
         text=text,
         score=ar.plan.score(unit.prompt, text),
     )
-    return replace(record, lossless=ar.lossless(record, record))
+    return ar.judged(record, record)
 
 
 def _store(arm: Arm, unit: Unit, record: Record) -> Record:

@@ -179,7 +179,7 @@ class _Loop:
         results = []
         for arm in self.everyone:
             record = decoded[id(arm)]
-            record = replace(record, lossless=arm.lossless(record, self._compare_with(arm, unit, record)))
+            record = arm.judged(record, self._compare_with(arm, unit, record))
             if record.error is not None:
                 tqdm.write(
                     f"{record.method}, {record.benchmark} {record.prompt_id}: {record.error}", sys.stderr

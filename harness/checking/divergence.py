@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.losslessness import classify, first_difference, probe
+from harness.losslessness import FACTOR, Doubt, judge
 from methods.interface import DecodeResult, Step
 from methods.target.target import Target
 
@@ -16,24 +16,17 @@ SHOWN_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first differing token of two greedy outputs, with the target's logits of both candidates,
-    the allowance for a tie, and the trace up to the step that emitted it."""
+    """The ``doubt`` that decided about an output, and the trace up to the step that emitted its token."""
 
-    position: int
-    expected: int
-    found: int
-    expected_logit: float
-    found_logit: float
-    gap: float
-    allowed: float
+    doubt: Doubt
     in_flight: tuple[str, ...]
 
     def __str__(self) -> str:
-        flight = "; ".join(self.in_flight) or "the prefill"
+        doubt, flight = self.doubt, "; ".join(self.in_flight) or "the prefill"
         return (
-            f"token {self.position} is {self.found} (logit {self.found_logit:.4f}), AR's {self.expected} "
-            f"(logit {self.expected_logit:.4f}): gap {self.gap:.4f}, a tie up to {self.allowed:.4f} "
-            f"(twice the measured block-versus-step difference); in flight: {flight}"
+            f"token {doubt.position} is {doubt.token} (logit {doubt.logit - doubt.gap:.4f}), AR's "
+            f"{doubt.best} (logit {doubt.logit:.4f}): gap {doubt.gap:.2g}, a tie up to {doubt.allowed:.2g} "
+            f"({FACTOR:g} times what another pass changes there); in flight: {flight}"
         )
 
 
@@ -47,25 +40,12 @@ class Comparison:
 def compare(
     target: Target, prompt_ids: Sequence[int], expected: Sequence[int], result: DecodeResult
 ) -> Comparison:
-    """Classify ``result`` against AR's ``expected`` with what is measured on ``target``: see
-    ``harness.losslessness``."""
-    position = first_difference(expected, result.tokens)
-    if position is None:
-        return Comparison("exact" if len(expected) == len(result.tokens) else "mismatch")
-    there = probe(target, prompt_ids, expected, position)
-    status = classify(expected, result.tokens, lambda _, token: there.gap(token), there.block_step_difference)
-    ours, theirs = result.tokens[position], expected[position]
-    divergence = Divergence(
-        position,
-        theirs,
-        ours,
-        float(there.logits[theirs]),
-        float(there.logits[ours]),
-        there.gap(ours),
-        2 * there.block_step_difference,
-        last_steps(result.steps, position),
-    )
-    return Comparison(status, divergence)
+    """Judge ``result`` against AR's ``expected``: see ``harness.losslessness``."""
+    verdict = judge(target, prompt_ids, expected, result.tokens)
+    if verdict.doubt is None:
+        return Comparison(verdict.status)
+    flight = last_steps(result.steps, verdict.doubt.position)
+    return Comparison(verdict.status, Divergence(verdict.doubt, flight))
 
 
 def last_steps(steps: Sequence[Step], position: int) -> tuple[str, ...]:

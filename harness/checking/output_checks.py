@@ -42,6 +42,7 @@ def identity(subject: Subject, sizes: Sizes) -> Measured:
             drafted, accepted = drafted + found.drafted, accepted + found.accepted
             if found.fault is not None:
                 fault = _located(found.fault, subject, method, target, prompt, n, sizes.tokens)
+            if fault is not None:
                 break
         if fault is not None:
             break
@@ -58,13 +59,16 @@ def _located(
     prompt: list[int],
     n: int | None,
     tokens: int,
-) -> str:
-    """``fault`` with the target, and the logits where there is a model to ask."""
+) -> str | None:
+    """``fault`` with the target, and the logits where there is a model to ask; None for a tie."""
     where = f"{target.name}, vocabulary {target.vocab_size}" + (f", n = {n}" if n else "")
     if hasattr(target, "hf"):
         expected = reference(subject, target).decode(prompt, GREEDY, tokens).tokens
-        divergence = compare(target, prompt, expected, method.decode(prompt, GREEDY, tokens)).divergence
-        fault = str(divergence) if divergence is not None else fault
+        result = method.decode(prompt, GREEDY, tokens)
+        found = compare(target, prompt, expected, result)
+        if found.status == "tie" and trace_fault(result) is None:
+            return None
+        fault = str(found.divergence) if found.status == "mismatch" and found.divergence else fault
     return f"{where}: {fault}"
 
 
@@ -72,7 +76,7 @@ def half_precision(subject: Subject, sizes: Sizes) -> Measured:
     """C2 on bfloat16 targets."""
     if subject.method == "autoregressive":
         raise NotApplicable("plain decoding is the reference itself")
-    statuses, gaps = [], [0.0]
+    statuses, shares = [], [0.0]
     fault = None
     for target in worlds.targets(sizes.families, torch.bfloat16):
         method = subject.build(target, sizes.stages[0])
@@ -83,8 +87,8 @@ def half_precision(subject: Subject, sizes: Sizes) -> Measured:
             if found.status == "mismatch" and fault is None:
                 fault = f"{target.name}: {found.divergence or 'ends at another place than AR'}"
             elif found.divergence is not None:
-                gaps.append(found.divergence.gap / (found.divergence.allowed or 1.0))
-    figure = f"bfloat16: {counted(statuses)}, largest gap of a tie {max(gaps):.2f} of the allowed"
+                shares.append(found.divergence.doubt.share)
+    figure = f"bfloat16: {counted(statuses)}, largest gap of a tie {max(shares):.2f} of the allowed"
     return Measured(figure, "0 mismatches", fault)
 
 

@@ -1,113 +1,108 @@
-"""The tie rule, on numbers and on a real half-precision model."""
+"""The tie rule, on real models: what rounding does is forgiven, small faults are not."""
 
 from __future__ import annotations
+
+import copy
+import math
 
 import pytest
 import torch
 
 from harness.checking import worlds
 from harness.checking.random_cases import Totals, draw, run_case
-from harness.losslessness import BLOCKS, classify, measured_status, probe
+from harness.losslessness import Doubt, doubts, judge
+from methods import registry
 from methods.interface import SamplingParams
+from methods.target.attention import Attention
+from methods.target.rotary import signed
 from methods.target.target import Target
-from methods.target.tiny import FAMILIES
+from methods.target.tiny import FAMILIES, tiny_target
 
-
-def never(position: int, token: int) -> float:
-    raise AssertionError("equal outputs need no measurement")
-
-
-def test_equal_outputs_are_exact() -> None:
-    assert classify([1, 2], [1, 2], never, 0.0) == "exact"
-    assert classify([], [], never, 0.0) == "exact"
-
-
-@pytest.mark.parametrize(("gap", "status"), [(0.0, "tie"), (0.5, "tie"), (0.51, "mismatch")])
-def test_tie_is_a_gap_within_twice_the_difference(gap: float, status: str) -> None:
-    asked = []
-
-    def gap_fn(position: int, token: int) -> float:
-        asked.append((position, token))
-        return gap
-
-    assert classify([5, 6, 7, 8], [5, 6, 9, 1], gap_fn, 0.25) == status
-    assert asked == [(2, 9)], "only the first differing token counts: later ones have another prefix"
-
-
-@pytest.mark.parametrize("ids", [[1], [1, 2, 3]])
-def test_output_of_another_length_is_a_mismatch(ids: list[int]) -> None:
-    assert classify([1, 2], ids, never, 1e9) == "mismatch"
-
-
+GREEDY = SamplingParams()
 PROMPT = [1, 2, 3, 1]
-VOCAB = worlds.VOCABULARIES[-1]
+VOCAB = 64
+DTYPES = (torch.float32, torch.bfloat16)
 
 
-def output(target: Target, tokens: int) -> list[int]:
-    return worlds.reference(target).decode(PROMPT, SamplingParams(), tokens).tokens
+def output(target: Target, tokens: int, prompt: list[int] = PROMPT) -> list[int]:
+    return worlds.reference(target).decode(prompt, GREEDY, tokens).tokens
 
 
-@pytest.fixture
-def llama() -> Target:
-    return worlds.family("llama", VOCAB, torch.bfloat16)
+@pytest.fixture(params=DTYPES, ids=str)
+def llama(request) -> Target:
+    """A target of its own, which a test may change."""
+    return tiny_target("llama", 8, VOCAB, dtype=request.param)
 
 
+def test_equal_outputs_need_no_target() -> None:
+    assert judge(None, PROMPT, [1, 2], [1, 2]).status == "exact"
+    assert judge(None, PROMPT, [], []).status == "exact"
+
+
+@pytest.mark.parametrize("ids", [[], [1], [1, 2, 3]])
+def test_output_of_another_length_is_a_mismatch(ids: list[int]) -> None:
+    assert judge(None, PROMPT, [1, 2], ids).status == "mismatch"
+
+
+@pytest.mark.parametrize(("gap", "forgiven"), [(0.0, True), (0.5, True), (0.51, False), (math.nan, False)])
+def test_a_gap_up_to_the_allowance_is_forgiven(gap: float, forgiven: bool) -> None:
+    assert Doubt(0, 1, 2, 3.0, gap, allowed=0.5).forgiven is forgiven
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_blocks_and_steps_differ_by_rounding_only(family: str) -> None:
-    target = worlds.family(family, VOCAB, torch.float32)
-    assert probe(target, PROMPT, output(target, 30), 3).block_step_difference < 1e-4
+def test_the_allowance_is_a_few_roundings_at_every_position(family: str, dtype: torch.dtype) -> None:
+    target = worlds.family(family, VOCAB, dtype)
+    ids = output(target, 40)
+    others = [(token + 1) % VOCAB for token in ids]
+    found = doubts(target, PROMPT, ids, others)
+    assert {doubt.position for doubt in found} == set(range(40))
+    assert {doubt.gap for doubt in doubts(target, PROMPT, ids, ids)} <= {0.0}, "the passes are AR's own"
+    size = max(abs(doubt.logit) for doubt in found)
+    for doubt in found:
+        assert 0 < doubt.allowed < 64 * torch.finfo(dtype).eps * size
+    assert len({doubt.allowed for doubt in found}) > 20, "each position has its own"
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_a_difference_of_every_kind_of_block_is_measured(llama: Target, monkeypatch, kind) -> None:
-    ids = output(llama, 30)
-    levels, forked = kind
-    rows = levels * (2 if forked else 1)
-    whole = probe(llama, PROMPT, ids, 3).block_step_difference
-    forward = Target.forward
-
-    def moved(self, tokens, state, parents=None, record=False, taps=()):
-        out = forward(self, tokens, state, parents, record, taps)
-        if record and len(tokens) == rows and (parents is not None) == forked:
-            out.hidden.zero_()
-        return out
-
-    monkeypatch.setattr(Target, "forward", moved)
-    assert probe(llama, PROMPT, ids, 3).block_step_difference > whole + 0.01
-
-
-@pytest.mark.parametrize("prompt", [[1], [1, 2], list(range(1, 8)) * 20])
+@pytest.mark.parametrize("prompt", [[1], [1, 2], list(range(1, 8)) * 20], ids=len)
 @pytest.mark.parametrize("position", [0, 1, 11])
-def test_probe_sees_the_logits_of_plain_decoding(prompt: list[int], position: int) -> None:
-    llama = worlds.family("llama", VOCAB, torch.float32)
-    ids = worlds.reference(llama).decode(prompt, SamplingParams(), 12).tokens
-    there = probe(llama, prompt, ids, position)
-    assert there.gap(ids[position]) == 0.0
-    assert there.logits.shape == (llama.vocab_size,)
+def test_the_gap_is_that_of_plain_decoding(prompt: list[int], position: int) -> None:
+    target = worlds.family("llama", VOCAB, torch.float32)
+    ids = output(target, 12, prompt)
+    other = (ids[position] + 1) % VOCAB
+    changed = [*ids[:position], other]
+    found = judge(target, prompt, ids, changed).doubt
     with torch.inference_mode():
-        expected = llama.hf(torch.tensor([[*prompt, *ids[:position]]])).logits[0, -1]
-    torch.testing.assert_close(there.logits, expected, atol=1e-4, rtol=0)
+        logits = target.hf(torch.tensor([[*prompt, *ids[:position]]])).logits[0, -1]
+    assert (found.position, found.token, found.best) == (position, other, ids[position])
+    assert found.gap == pytest.approx(float(logits.max() - logits[other]), abs=1e-4)
 
 
-def test_wrong_token_is_a_mismatch_on_a_real_model(llama: Target) -> None:
+def test_every_wrong_token_is_a_mismatch_also_after_a_tie(llama: Target) -> None:
+    ids = output(llama, 24)
+    twin = with_equal_rows(llama, ids[5])
+    assert judge(llama, PROMPT, ids, [*ids[:5], twin]).status == "tie"
+    went_on = [*ids[:5], twin, *output(llama, 18, [*PROMPT, *ids[:5], twin])]
+    assert judge(llama, PROMPT, ids, went_on).status == "tie"
+    for position in (6, 15, 23):
+        wrong = [*went_on[:position], (went_on[position] + 1) % VOCAB, *went_on[position + 1 :]]
+        verdict = judge(llama, PROMPT, ids, wrong)
+        assert (verdict.status, verdict.doubt.position) == ("mismatch", position)
+
+
+def test_a_reference_that_is_not_the_targets_is_a_mismatch(llama: Target) -> None:
     ids = output(llama, 12)
-    worst = int(probe(llama, PROMPT, ids, 5).logits.argmin())
-    assert measured_status(llama, PROMPT, ids, ids) == "exact"
-    assert measured_status(llama, PROMPT, ids, [*ids[:5], worst, *ids[6:]]) == "mismatch"
-    assert measured_status(llama, PROMPT, ids, ids[:5]) == "mismatch"
+    wrong = [*ids[:4], (ids[4] + 1) % VOCAB, *ids[5:]]
+    verdict = judge(llama, PROMPT, wrong, ids)
+    assert (verdict.status, verdict.doubt.position, verdict.doubt.token) == ("mismatch", 4, wrong[4])
 
 
-def test_equal_logits_are_a_tie_on_a_real_model(llama: Target) -> None:
-    ids = output(llama, 12)
-    other = int(probe(llama, PROMPT, ids, 5).logits.argmin())
-    kept = llama.head_weight.clone()
+def with_equal_rows(target: Target, token: int) -> int:
+    """Give another token, with the head's last row, the row of ``token``."""
+    twin = VOCAB - 1 if token != VOCAB - 1 else VOCAB - 2
     with torch.inference_mode():
-        llama.head_weight[other] = llama.head_weight[ids[5]]
-    try:
-        assert measured_status(llama, PROMPT, ids, [*ids[:5], other]) == "tie"
-    finally:
-        with torch.inference_mode():
-            llama.head_weight.copy_(kept)
+        target.head_weight[twin] = target.head_weight[token]
+    return twin
 
 
 def test_a_draft_tree_that_rounds_otherwise_is_a_tie() -> None:
@@ -115,3 +110,86 @@ def test_a_draft_tree_that_rounds_otherwise_is_a_tie() -> None:
     case = draw(2, 1163)
     assert (case.method, case.family, case.bfloat16) == ("eagle3", "sliding", True)
     assert run_case(case, Totals()) is None
+
+
+# Faults of small effect: each spoils what a method's passes do at or after one position, in all layers.
+
+AT = 20
+
+
+def rotate_one_position_further(attention, x, residual, block, cache):
+    if block.start == AT:
+        block = copy.copy(block)
+        cos, sin = worlds.family("llama", VOCAB, x.dtype).rotary.rows(AT + 1, 1)
+        block.cos, block.sin = cos[None, :, None], signed(sin)[None, :, None]
+    return CALL(attention, x, residual, block, cache)
+
+
+def hide_one_token(attention, x, residual, block, cache):
+    if block.start > AT and block.count == 1:
+        block = copy.copy(block)
+        block.visible = torch.ones(1, 1, block.end, dtype=torch.bool)
+        block.visible[..., AT] = False
+        block._folded = {}
+    return CALL(attention, x, residual, block, cache)
+
+
+def keep_a_stale_value(attention, x, residual, block, cache):
+    """As if a rejected draft had stayed in the cache."""
+    rows = CALL(attention, x, residual, block, cache)
+    if block.start == AT:
+        cache.values[:, :, AT] = cache.values[:, :, AT - 1]
+    return rows
+
+
+CALL = Attention.__call__
+SPOILED = (rotate_one_position_further, hide_one_token, keep_a_stale_value)
+PROMPTS = [worlds.prompt(8, VOCAB, seed) for seed in range(3)]
+
+
+def statuses(target: Target, expected: list[list[int]], found: list[list[int]]) -> list[str]:
+    cases = zip(PROMPTS, expected, found, strict=True)
+    return [judge(target, prompt, ar, ids).status for prompt, ar, ids in cases]
+
+
+@pytest.mark.parametrize("fault", SPOILED, ids=lambda fault: fault.__name__)
+def test_a_fault_at_one_position_is_not_forgiven(llama: Target, monkeypatch, fault) -> None:
+    expected = [output(llama, 48, prompt) for prompt in PROMPTS]
+    with monkeypatch.context() as patched:
+        patched.setattr(Attention, "__call__", fault)
+        found = [output(llama, 48, prompt) for prompt in PROMPTS]
+    assert "mismatch" in statuses(llama, expected, found)
+
+
+def test_weights_rounded_to_eight_bits_are_not_forgiven_in_float32() -> None:
+    """One layer's. In bfloat16 it is less than what rounding does, so that float32 decides."""
+    target = tiny_target("llama", 8, VOCAB)
+    expected = [output(target, 48, prompt) for prompt in PROMPTS]
+    rounded = tiny_target("llama", 8, VOCAB)
+    with torch.inference_mode():
+        for weight in rounded.layers[3].matrices():
+            scale = weight.abs().amax(-1, keepdim=True) / 127
+            weight.copy_((weight / scale).round() * scale)
+    found = [output(rounded, 48, prompt) for prompt in PROMPTS]
+    assert statuses(target, expected, found) == ["mismatch"] * len(PROMPTS)
+
+
+def test_a_fault_of_the_engines_blocks_does_not_pass_for_rounding(llama: Target, monkeypatch) -> None:
+    """Left in place while it is judged, in float32 and in bfloat16."""
+
+    def blind_to_the_last_token(attention, x, residual, block, cache):
+        if block.visible is not None and block.start:
+            block = copy.copy(block)
+            block.visible = block.visible.clone()
+            block.visible[..., block.start - 1] = False
+            block._folded = {}
+        return CALL(attention, x, residual, block, cache)
+
+    # A prompt that repeats, so that lookup always has a draft.
+    prompts = [[*prompt, *prompt] for prompt in PROMPTS]
+    method = registry.create("ngram", llama, {"m": 4, "longest": 1})
+    expected = [output(llama, 48, prompt) for prompt in prompts]
+    monkeypatch.setattr(Attention, "__call__", blind_to_the_last_token)
+    found = [method.decode(prompt, GREEDY, 48).tokens for prompt in prompts]
+    cases = zip(prompts, expected, found, strict=True)
+    assert "mismatch" in [judge(llama, prompt, ar, ids).status for prompt, ar, ids in cases]

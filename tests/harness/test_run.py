@@ -10,10 +10,13 @@ import fake_world
 import pytest
 
 from harness.arm import prompt_seed
+from harness.losslessness import Doubt, Verdict
 from harness.manifest import read_manifest
 from harness.records import read_baseline, read_records
 from harness.run import main
 from harness.summary import rows
+
+TIE = Verdict("tie", Doubt(position=3, token=1, best=2, logit=1.0, gap=0.125, allowed=0.5))
 
 
 @pytest.fixture(autouse=True)
@@ -120,21 +123,30 @@ def test_each_width_is_an_arm_of_its_own(tmp_path: Path) -> None:
 def test_wrong_output_is_a_mismatch_and_an_exit_code(tmp_path: Path, capsys) -> None:
     assert run(tmp_path, "--method fake-wrong --benchmark gsm8k --prompts 2") == 1
     assert {r.lossless for r in read_records(tmp_path)} == {"mismatch"}
+    assert {str(r.doubt) for r in read_records(tmp_path)} == {"{'position': 3, 'gap': 0.5, 'allowed': 0.25}"}
+    assert {r.doubt for r in read_baseline(tmp_path)} == {None}
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["results"][-1]["lossless"] == "mismatch"
 
 
-def test_half_precision_difference_is_measured_before_it_is_judged(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("harness.losslessness.measured_status", lambda hf, prompt, ar, ids: "tie")
-    assert run(tmp_path, "--method fake-wrong --benchmark gsm8k --prompts 1 --dtype bfloat16") == 0
-    assert [r.lossless for r in read_records(tmp_path)] == ["tie"]
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_difference_is_measured_before_it_is_judged(tmp_path: Path, monkeypatch, dtype: str) -> None:
+    monkeypatch.setattr("harness.losslessness.judge", lambda target, prompt, ar, ids: TIE)
+    assert run(tmp_path, f"--method fake-wrong --benchmark gsm8k --prompts 1 --dtype {dtype}") == 0
+    assert [(r.lossless, r.doubt) for r in read_records(tmp_path)] == [
+        ("tie", {"position": 3, "gap": 0.125, "allowed": 0.5})
+    ]
 
 
 def test_check_that_cannot_be_made_stays_open_and_is_made_later(tmp_path: Path, monkeypatch, capsys) -> None:
+    def no_model(*_):
+        raise RuntimeError("no model to ask")
+
     line = "--method fake-wrong --benchmark gsm8k --prompts 1 --dtype bfloat16"
-    run(tmp_path, line)  # the fake target has no model to ask
+    monkeypatch.setattr("harness.losslessness.judge", no_model)
+    run(tmp_path, line)
     assert [r.lossless for r in read_records(tmp_path)] == ["unchecked"]
-    assert "lossless check of gsm8k gsm8k/0: " in capsys.readouterr().err
-    monkeypatch.setattr("harness.losslessness.measured_status", lambda *_: "tie")
+    assert "lossless check of gsm8k gsm8k/0: RuntimeError: no model to ask" in capsys.readouterr().err
+    monkeypatch.setattr("harness.losslessness.judge", lambda *_: TIE)
     run(tmp_path, line)
     assert [r.lossless for r in read_records(tmp_path)] == ["tie"]
 
