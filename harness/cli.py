@@ -49,7 +49,8 @@ class RunRequest:
 
     ``options`` are the method options that were given, still as text; ``widths`` those of
     ``--width``, one set of records each. ``emulate`` names the profile of devices on which the run's
-    traces are repeated. ``timeout`` is in seconds and per prompt.
+    traces are repeated. ``timeout`` is in seconds and per prompt. ``fresh``: records that are there are
+    kept aside.
     """
 
     method: str
@@ -78,6 +79,7 @@ class RunRequest:
     emulate: str | None = None
     timings: bool = False
     timeout: float | None = None
+    fresh: bool = False
 
 
 def parser() -> argparse.ArgumentParser:
@@ -148,6 +150,9 @@ def _run_flags(group: Any) -> None:
         "--warmup", metavar="K", type=natural, default=1, help="prompts decoded before the clock"
     )
     group.add_argument("--results", metavar="DIR", type=path, help="the run's directory; named by default")
+    group.add_argument(
+        "--fresh", action="store_true", help="keep the run's earlier records aside and begin anew"
+    )
     group.add_argument("--execute-code", action="store_true", help="run generated programs to score them")
     group.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, help="a prompt that takes a method longer has failed"
@@ -200,6 +205,7 @@ def parse(argv: Sequence[str]) -> RunRequest:
         emulate=args.emulate,
         timings=args.timings,
         timeout=args.timeout,
+        fresh=args.fresh,
     )
 
 

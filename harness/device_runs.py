@@ -19,12 +19,13 @@ from tqdm import tqdm
 from harness import run_directory
 from harness.arm import describe, phase_totals
 from harness.cycle_log import CycleLog
+from harness.identity import device_code
 from harness.journal import Journal
 from harness.plan import AR, NO_WIDTH, Plan, run_name
 from harness.profiles import Profile, load_profile, profile_facts
 from harness.projection import Devices, devices_of, project, verdicts
 from harness.records import BASELINE, RECORDS, Record, StepArrays
-from harness.runner import Outcome, in_order
+from harness.runner import Outcome, ended, in_order
 from harness.sharding import ALONE
 from methods.errors import UsageError
 from methods.interface import Step
@@ -64,7 +65,14 @@ def device_run(source: Plan, mode: DeviceMode, profile_name: str, timings: bool 
     }
     request = dataclasses.replace(source.request, mode=mode, timings=timings)
     directory = source.directory.parent / run_name(request, config)
-    plan = dataclasses.replace(source, request=request, config=config, directory=directory, shard=ALONE)
+    plan = dataclasses.replace(
+        source,
+        request=request,
+        config=config,
+        directory=directory,
+        code={**source.code, mode: device_code(mode)},
+        shard=ALONE,
+    )
     return DeviceRun(plan, source, mode, profile, devices)
 
 
@@ -109,7 +117,8 @@ def run(job: DeviceRun, recorded: Sequence[Record], argv: Sequence[str]) -> Outc
             for record in tqdm(todo, unit="prompt", desc=f"{job.mode} {job.profile.target}", file=sys.stderr):
                 _store(baseline, _of_ar(record, job))
                 _store(records, _on_devices(record, job, timed))
-        return Outcome(in_order(job.plan, records.records()), in_order(job.plan, baseline.records()))
+        outcome = Outcome(in_order(job.plan, records.records()), in_order(job.plan, baseline.records()))
+        return ended(job.plan, outcome, idle=not todo)
 
 
 def _missing(journal: Journal, record: Record) -> bool:

@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness import identity
 from harness.journal import write_whole
 from harness.provenance import cpu_cores, cpu_model, gpu_names, package_commit, package_versions
+from methods.code import Code
 from methods.errors import UsageError
 
 MANIFEST = "manifest.json"
@@ -50,14 +52,20 @@ def invocation(argv: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def enter(directory: Path, config: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
-    """Make ``directory`` the run of ``config``, or continue it if it already is.
+def enter(
+    directory: Path,
+    config: Mapping[str, Any],
+    start: Mapping[str, Any],
+    code: Mapping[str, Code] | None = None,
+) -> dict[str, Any]:
+    """Make ``directory`` the run of ``config`` with ``code``, if it is to be of one code, or continue it if
+    it already is.
 
     ``start`` is where this start comes from (``invocation`` and more). A new ``manifest.json``
-    holds ``fingerprint``, ``config``, the fields of ``start`` and ``resumed``, a list to which
-    every continuation adds its own. Raises ``UsageError`` naming
-    the first differing field if the directory holds another configuration. The caller holds the
-    directory's lock.
+    holds ``fingerprint``, ``config``, ``method_code``, the fields of ``start`` and ``resumed``, a list to
+    which every continuation adds its own. Raises ``UsageError`` naming
+    the first differing field if the directory holds another configuration, and both codes if its records
+    are of other code. The caller holds the directory's lock.
     """
     config = json.loads(canonical(config))  # tuples become lists, as they will on reading
     path = directory / MANIFEST
@@ -70,13 +78,47 @@ def enter(directory: Path, config: Mapping[str, Any], start: Mapping[str, Any]) 
                 f"{directory} holds another configuration: {name} is {stored} there and {given} here; "
                 "choose another directory"
             )
+        if code is not None:
+            check_code(directory, manifest, code)
         manifest["resumed"].append(dict(start))
     else:
         if any(directory.glob("*.jsonl")):
             raise UsageError(f"{directory} holds records but no {MANIFEST}; choose another directory")
-        manifest = {"fingerprint": fingerprint(config), "config": config, **start, "resumed": []}
+        manifest = {
+            "fingerprint": fingerprint(config),
+            "config": config,
+            **({} if code is None else {"method_code": identity.as_json(code)}),
+            **start,
+            "resumed": [],
+        }
     write_json(path, manifest)
     return manifest
+
+
+def check_code(directory: Path, manifest: Mapping[str, Any], code: Mapping[str, Code]) -> None:
+    """Raise ``UsageError`` if ``other_code`` finds any."""
+    if (fault := other_code(manifest, code)) is not None:
+        raise UsageError(f"{directory} holds {fault}; --fresh keeps them aside and begins anew")
+
+
+def other_code(manifest: Mapping[str, Any], code: Mapping[str, Code]) -> str | None:
+    """In words, how the records of a run are of other code than ``code``; None if they are of the same."""
+    if (stored := manifest.get("method_code")) is None:
+        commit = (manifest.get("code", {}).get("commit") or "unknown")[:FINGERPRINT_DIGITS]
+        return f"records that do not say of which code they are (commit {commit})"
+    difference = identity.difference(stored, code)
+    return None if difference is None else f"records of other code: {difference}"
+
+
+def finished(directory: Path, at: datetime) -> tuple[str, bool]:
+    """When the run of ``directory`` was complete, which was ``at`` that time unless it is known; and whether
+    it was known."""
+    manifest = read_manifest(directory)
+    known = "finished_at" in manifest
+    if not known:
+        manifest["finished_at"] = at.isoformat(timespec="seconds")
+        write_json(directory / MANIFEST, manifest)
+    return manifest["finished_at"], known
 
 
 def read_manifest(directory: Path | str) -> dict[str, Any]:
@@ -93,9 +135,18 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
         isinstance(manifest.get(key), kind) for key, kind in kinds.items()
     ):
         raise UsageError(f"{path} is not a run's manifest")
+    if not identity.is_json(manifest.get("method_code", {})) or not _is_date(manifest.get("finished_at")):
+        raise UsageError(f"{path} is damaged: its method_code or finished_at cannot be read")
     if manifest["fingerprint"] != fingerprint(manifest["config"]):
         raise UsageError(f"{path}: the fingerprint does not belong to the configuration")
     return manifest
+
+
+def _is_date(value: object) -> bool:
+    try:
+        return value is None or (isinstance(value, str) and bool(datetime.fromisoformat(value)))
+    except ValueError:
+        return False
 
 
 def first_difference(stored: Any, given: Any, name: str = "") -> tuple[str, str, str] | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from harness import identity
 from harness.cli import RunRequest
 from harness.drafters import preset_checkpoint
 from harness.manifest import FINGERPRINT_DIGITS, fingerprint
@@ -18,6 +19,7 @@ from harness.profiles import load_profile
 from harness.sharding import ALONE, Shard
 from harness.target_watch import told
 from methods import registry
+from methods.code import Code
 from methods.errors import TargetChanged, UsageError
 from methods.interface import DecodingMethod, SamplingParams
 
@@ -41,7 +43,9 @@ class Plan:
     """A run, ready to start. ``methods`` maps each width to its method; ``baseline`` is the AR arm,
     None if it is switched off or AR is the method itself. ``config`` is what the fingerprint covers,
     ``sources`` where the prompts came from, ``shard`` which of them this process decodes. ``seal`` is the
-    target as it was before the methods were built."""
+    target as it was before the methods were built. ``code`` is, by name, the code that the records depend
+    on; ``replaces`` says which records that are there already are set aside, while others are continued or
+    refused."""
 
     request: RunRequest
     target: Any
@@ -55,6 +59,8 @@ class Plan:
     sources: dict[str, Any]
     directory: Path
     seal: Seal
+    code: Mapping[str, Code] = field(default_factory=dict)
+    replaces: Literal["none", "other code", "all"] = "none"
     shard: Shard = ALONE
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:
@@ -96,6 +102,9 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     """
     for module in request.plugins:
         registry.load_plugin(module)
+    measured = request.mode == "decode"
+    with_ar = [] if measured and not request.baseline else [AR]
+    code = identity.codes([request.method, *with_ar], request.mode)
     if request.emulate is not None:
         load_profile(request.emulate)
     preset = load_preset(request.preset) if request.preset is not None else None
@@ -110,7 +119,6 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     target, dtype = _target(request, preset)
     seal = seal_of(target)
     methods = {width: _built(request.method, target, options | extra) for width, extra in widths.items()}
-    measured = request.mode == "decode"
     baseline = registry.create(AR, target) if measured and request.baseline and request.method != AR else None
     if (difference := seal.difference()) is not None:
         raise TargetChanged(told([request.method], difference))
@@ -144,6 +152,8 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         sources={prompts.benchmark: dataclasses.asdict(prompts.source) for prompts in sets},
         directory=request.results or RUNS / run_name(request, config),
         seal=seal,
+        code=code | identity.checkpoint_code(options),
+        replaces="all" if request.fresh else "none",
         shard=shard,
     )
     _check_context(plan)
@@ -165,9 +175,15 @@ def reference_plan(plan: Plan) -> Plan:
     request = dataclasses.replace(plan.request, method=AR, options={}, widths=(), results=None)
     methods = {NO_WIDTH: registry.create(AR, plan.target)}
     config = {**plan.config, **_decoding_config(request, methods)}
-    directory = plan.directory.parent / run_name(request, config)
     return dataclasses.replace(
-        plan, request=request, methods=methods, baseline=None, config=config, directory=directory
+        plan,
+        request=request,
+        methods=methods,
+        baseline=None,
+        config=config,
+        directory=plan.directory.parent / run_name(request, config),
+        code={AR: plan.code[AR]},
+        replaces="none" if plan.replaces == "none" else "other code",  # what is of this code is for all
     )
 
 

@@ -19,9 +19,9 @@ from tqdm import tqdm
 from harness import run_directory
 from harness.arm import ENDS_A_RUN, Arm, TraceError, Unit, describe
 from harness.manifest import fingerprint
-from harness.plan import REPLAY_BATCH, Plan, reference_plan
+from harness.plan import AR, REPLAY_BATCH, Plan, reference_plan
 from harness.records import RECORDS, Record, StepArrays
-from harness.runner import Outcome, in_order, units
+from harness.runner import Outcome, ended, in_order, units
 from harness.target_watch import TargetWatch
 from harness.time_limit import limit
 from methods.errors import UsageError
@@ -44,17 +44,20 @@ def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
     (reference,) = references.values()
     with ExitStack() as stack:
         (ar,) = _open(stack, reference, argv)
+        own = [[ar] if plan.request.method == AR else _open(stack, plan, argv) for plan in plans]
+        arms = [arm for each in own for arm in each if arm is not ar]
         named = [plan.request.method for plan in plans]
+        busy = {id(ar.plan)} if any(_missing(ar, unit) for unit in units(ar.plan)) else set()
         with TargetWatch(reference.seal, named, [ar.journal]):
             outputs = _decode_missing(ar)
-        own = {id(plan): [ar] if plan.request.method == ar.method.name else [] for plan in plans}
-        for plan in plans:
-            own[id(plan)] = own[id(plan)] or _open(stack, plan, argv)
-        arms = [arm for arms in own.values() for arm in arms if arm is not ar]
+        busy |= {id(arm.plan) for arm in arms if any(_owes(arm, record) for record in outputs)}
         journals = list(dict.fromkeys(arm.journal for arm in arms))
         with TargetWatch(reference.seal, named, journals) as watch:
             _replay(ar, outputs, arms, watch)
-        return [Outcome(_collected(plan, own[id(plan)][0]), []) for plan in plans]
+        return [
+            ended(plan, Outcome(_collected(plan, first), []), idle=id(first.plan) not in busy)
+            for plan, (first, *_) in zip(plans, own, strict=True)
+        ]
 
 
 def _check(plan: Plan) -> None:

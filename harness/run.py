@@ -24,7 +24,7 @@ from harness.plan import Plan, beside, make_plan
 from harness.runner import Outcome, run
 from harness.sharding import ALONE, join
 from harness.summary import brief, summary, table
-from harness.time_limit import finished
+from harness.time_limit import finished, started_again
 
 SUMMARY = "summary.json"
 
@@ -32,12 +32,15 @@ SUMMARY = "summary.json"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    return exit_code(lambda: execute(arguments), "interrupted; the same command continues this run")
+    without = " without --fresh" if "--fresh" in arguments else ""
+    return exit_code(lambda: execute(arguments), f"interrupted; the same command{without} continues this run")
 
 
 def execute(argv: Sequence[str]) -> int:
     """As ``main``, with exceptions passed through."""
     request = parse(argv)
+    if started_again():
+        request = replace(request, fresh=False)
     process_per_stage = request.emulate is not None or request.options.get("runtime") == "distributed"
     if process_per_stage and "RANK" in os.environ:
         from methods.pipeline.distributed import rendezvous

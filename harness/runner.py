@@ -62,12 +62,12 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
             reference = Arm(plan, plan.baseline, NO_WIDTH, other)
             journals.append(other)
         with TargetWatch(plan.seal, [plan.request.method], journals) as watch:
-            _Loop(plan, arms, reference, watch).run()
+            idle = not _Loop(plan, arms, reference, watch).run()
         records = in_order(plan, run_directory.collected(plan, journal, RECORDS))
+        baseline = records if _is_reference(arms[0]) else []
         if reference is not None:
-            baseline = run_directory.collected(plan, reference.journal, BASELINE)
-            return Outcome(records, in_order(plan, baseline))
-        return Outcome(records, records if _is_reference(arms[0]) else [])
+            baseline = in_order(plan, run_directory.collected(plan, reference.journal, BASELINE))
+        return ended(plan, Outcome(records, baseline), idle)
 
 
 def _cycle_log(stack: ExitStack, plan: Plan) -> CycleLog | None:
@@ -126,6 +126,16 @@ def in_order(plan: Plan, records: Sequence[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (place[(*record.key[:4], record.repeat)], record.width))
 
 
+def ended(plan: Plan, outcome: Outcome, idle: bool) -> Outcome:
+    """``outcome``, after keeping when the run was finished if it is: all records there and none failed.
+    ``idle``: this start had nothing to do."""
+    count = sum(1 for _ in units(replace(plan, shard=ALONE))) * len(plan.methods)
+    failed = any(record.error is not None for record in [*outcome.records, *outcome.baseline])
+    if len(outcome.records) == count and not failed and not plan.shard.rank:
+        run_directory.finish(plan, idle)
+    return outcome
+
+
 def _is_reference(arm: Arm) -> bool:
     return arm.method.name == AR
 
@@ -138,11 +148,12 @@ class _Loop:
         self.reference = reference
         self.everyone = [reference, *arms] if reference is not None else arms
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Decode what is owed; returns how many units that were."""
         everything = list(units(self.plan))
         todo = [unit for unit in everything if self._open(unit)]
         if not todo:
-            return
+            return 0
         self._warm_up()
         tokens, seconds = 0, 0.0
         done = len(everything) - len(todo)
@@ -154,6 +165,7 @@ class _Loop:
                 if seconds:
                     bar.set_postfix_str(f"{tokens / seconds:.1f} tok/s", refresh=False)
                 bar.update()
+        return len(todo)
 
     def _open(self, unit: Unit) -> bool:
         """Whether an arm still owes a record, or a comparison that can be made by now."""

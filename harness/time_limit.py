@@ -30,6 +30,11 @@ def begin(link: int, hung: Sequence[str]) -> None:
     _link, _hung = link, tuple(hung)
 
 
+def started_again() -> bool:
+    """Whether an earlier start of this command was killed, and this one goes on with its work."""
+    return bool(_hung)
+
+
 @contextmanager
 def limit(seconds: float | None, what: str) -> Iterator[None]:
     """Let the body, which is ``what``, take ``seconds`` at most; None is no limit.

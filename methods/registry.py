@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from methods.code import Code, code_of
 from methods.errors import UsageError
 from methods.interface import DecodingMethod
 
@@ -24,6 +25,8 @@ BUILTIN_MODULES = (
 )
 
 _methods: dict[str, type[DecodingMethod]] = {}
+_registered_in: dict[str, str] = {}
+"""The module that registered a name; its class may come from another."""
 _broken: list[str] = []
 """What is wrong with installed packages that could not be loaded."""
 _discovered = False
@@ -33,6 +36,7 @@ M = TypeVar("M", bound=type[DecodingMethod])
 
 def register(name: str) -> Callable[[M], M]:
     """Class decorator that makes a method known as ``name``. A taken name is an error."""
+    caller = sys._getframe(1).f_globals.get("__name__", "")
 
     def add(cls: M) -> M:
         if not (isinstance(cls, type) and issubclass(cls, DecodingMethod)):
@@ -46,6 +50,7 @@ def register(name: str) -> Callable[[M], M]:
             )
         cls.name = name
         _methods[name] = cls
+        _registered_in[name] = caller
         return cls
 
     return add
@@ -75,6 +80,23 @@ def get(name: str) -> type[DecodingMethod]:
         broken = "".join(f"; {error}" for error in _broken)
         raise UsageError(f"unknown method {name!r}; known: {', '.join(names())}{broken}")
     return _methods[name]
+
+
+def is_builtin(name: str) -> bool:
+    """Whether the method is this package's own."""
+    return get(name).__module__ in BUILTIN_MODULES
+
+
+def code(name: str, *others: str) -> Code:
+    """The code of the method, of the target that it decodes from and of the modules ``others``."""
+    return code_of([*modules(get(name)), *others])
+
+
+def modules(method: type[DecodingMethod]) -> list[str]:
+    """The modules whose code, with all that they import, makes the method what it is."""
+    own = [base.__module__ for base in method.__mro__ if issubclass(base, DecodingMethod)]
+    place = _registered_in.get(getattr(method, "name", ""))
+    return list(dict.fromkeys([*own, *([place] if place else []), "methods.target"]))
 
 
 def option_names(name: str) -> list[str]:

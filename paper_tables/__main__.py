@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from harness.cli import DEFAULT_PRESET
@@ -17,7 +16,7 @@ from harness.sharding import ALONE, Shard, join
 from methods import registry
 from methods.errors import UsageError
 from paper_tables import devices, plan, runs, stored, table
-from paper_tables.plan import Row, Spec
+from paper_tables.added import with_added
 from paper_tables.render import SUFFIXES, check_format, render
 from paper_tables.runs import Sheet
 
@@ -25,7 +24,6 @@ ALL = "all"
 LOCAL = Path("results/local")
 """What is measured here; git leaves it alone, unlike the tables in ``results/<preset>``."""
 DEFAULT_SIZE = "quick"
-_TRAINED = ("eagle3", "ppsd", "spd")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,11 +51,10 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
     Raises ``UsageError`` before anything runs if table, size, format, preset or a method do not exist.
     """
     load_preset(options.preset)
-    for name in options.method or ():
-        registry.get(name)
     spec = plan.spec(number)
     size = plan.size(options.size, spec)
     format_name = check_format(options.format)
+    rows = with_added(spec, options.method or (), options.untrained, check=not options.stored_only)
     sheet = Sheet(
         spec=spec,
         size_name=size.folder or options.size,
@@ -70,8 +67,9 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
     )
     if options.stored_only and not (sheet.folder / stored.FOLDER).is_dir():
         raise UsageError(f"nothing is stored in {sheet.folder}: it has no folder {stored.FOLDER}")
-    rows = _rows(spec, options)
-    if not options.stored_only:
+    if options.stored_only:
+        runs.tell_other_code(sheet, rows)
+    else:
         runs.fill(sheet, rows)
         devices.fill(sheet, rows)
     if shard.rank:
@@ -97,28 +95,6 @@ def file_of(options: argparse.Namespace, number: str, suffix: str) -> Path:
     return folder(options) / f"table{number}{size}{suffix}"
 
 
-def _rows(spec: Spec, options: argparse.Namespace) -> list[Row]:
-    """The table's rows and those of ``--method``, marked where random drafters are asked for."""
-    added = [_row(name, spec.width) for name in dict.fromkeys(options.method or ())]
-    known = {row.slug for row in spec.rows}
-    chosen = [*spec.rows, *(row for row in added if row.slug not in known)]
-    if not options.untrained:
-        return chosen
-    return [
-        row.with_options(" (untrained)", untrained=True) if row.method in _TRAINED else row for row in chosen
-    ]
-
-
-def _row(name: str, width: int) -> Row:
-    """A method with its defaults, at the table's draft width if it knows widths."""
-    row = Row.of(name, name)
-    if width == 1:
-        return row
-    if "width" in registry.option_names(name):
-        return row.with_options(f" W={width}", width=width)
-    return replace(row, label=f"{name} W=1")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m paper_tables", description="Run what Table N still lacks and print it.")
     parser.add_argument("number", metavar="N", help=f"the table's number: {', '.join(plan.SPECS)}, or {ALL}")
@@ -130,7 +106,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--results", type=path, default=LOCAL, help="default: %(default)s; results: those that are committed"
     )
-    parser.add_argument("--method", metavar="NAME", action="append", help="add a row; repeatable")
+    parser.add_argument(
+        "--method",
+        metavar="NAME[:OPTION=VALUE,...]",
+        action="append",
+        help="add a row: a method, with options (checkpoint=PATH too) and label=TEXT if given; repeatable",
+    )
     parser.add_argument("--plugin", metavar="MODULE", action="append", help="import a module with methods")
     parser.add_argument(
         "--untrained", action="store_true", help="random drafters, marked, in a folder of their own"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from harness import runner
 from harness.device_runs import DeviceMode, device_run, run
+from harness.identity import device_code
 from harness.profiles import Profile, load_profile, profile_facts
 from methods.errors import UsageError
 from paper_tables import stored
@@ -28,14 +29,17 @@ def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
     profile = load_profile(sheet.spec.profile)
     for temperature in sheet.size.temperatures:
         for row in (row for row in rows if _has_times(profile, row)):
-            todo = [mode for mode in _MODES if not _done(sheet, row, temperature, mode, profile)]
             recorded = sheet.find(row, temperature)
-            if todo and recorded is not None and recorded.reason is None:
+            if recorded is None or recorded.reason is not None:
+                continue
+            code = recorded.header.get("method_code")
+            todo = [mode for mode in _MODES if not _done(sheet, row, temperature, mode, profile, code)]
+            if todo:
                 if sheet.shard.world > 1:
                     if sheet.shard.rank == 0:
                         print(f"{row.label}: start without a launcher to emulate it", file=sys.stderr)
                     continue
-                _fill(sheet, row, temperature, todo, profile)
+                _fill(sheet, row, temperature, todo, profile, code)
 
 
 def _has_times(profile: Profile, row: Row) -> bool:
@@ -47,16 +51,28 @@ def _has_times(profile: Profile, row: Row) -> bool:
     return True
 
 
-def _done(sheet: Sheet, row: Row, temperature: float, mode: DeviceMode, profile: Profile) -> bool:
+def _done(
+    sheet: Sheet, row: Row, temperature: float, mode: DeviceMode, profile: Profile, code: object
+) -> bool:
+    """``code`` is that of the recorded traces."""
     asked = {
         "argv": sheet.arguments(row, temperature),
         "drafter": drafter(sheet.preset, row),
         "profile": profile_facts(sheet.spec.profile or "", profile),
+        "method_code": code,
+        "device_code": device_code(mode).sha256,
     }
     return found_on_devices(sheet, row, temperature, mode, asked) is not None
 
 
-def _fill(sheet: Sheet, row: Row, temperature: float, modes: Sequence[DeviceMode], profile: Profile) -> None:
+def _fill(
+    sheet: Sheet,
+    row: Row,
+    temperature: float,
+    modes: Sequence[DeviceMode],
+    profile: Profile,
+    code: object,
+) -> None:
     assert sheet.spec.profile is not None
     _, plan = planned(sheet, row, temperature)
     traces = runner.run(plan, sys.argv).records  # stored by now, unless only the tables' records were kept
@@ -67,5 +83,7 @@ def _fill(sheet: Sheet, row: Row, temperature: float, modes: Sequence[DeviceMode
         made = {
             **header(sheet, row, temperature, job.plan),
             "profile": profile_facts(sheet.spec.profile, profile),
+            "method_code": code,
+            "device_code": device_code(mode).sha256,
         }
         stored.write(sheet.on_devices(row, temperature, mode), made, outcome.records, outcome.baseline)

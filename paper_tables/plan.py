@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +15,8 @@ from methods.errors import UsageError
 from paper_tables.published import ALL_CELLS, MODELS
 
 Option = int | str | bool
+_LONGEST = 40
+"""Characters of an option's value in a file name."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,9 @@ class Row:
     @property
     def slug(self) -> str:
         """The row as part of a file name."""
-        parts = [self.method]
+        parts = [_as_name(self.method)]
         for name, value in self.options:
-            parts.append(name.replace("_", "-") if value is True else f"{name.replace('_', '-')}{value}")
+            parts.append(name.replace("_", "-") + ("" if value is True else _as_name(str(value))))
         return "-".join(parts)
 
     def with_options(self, mark: str, **options: Option) -> Row:
@@ -76,11 +80,19 @@ class Row:
         """The method and its options as ``harness.run`` takes them."""
         argv = ["--method", self.method]
         for name, value in self.options:
+            if name == "untrained" and value is False:
+                continue
             if name not in (*METHOD_FLAGS, "width"):
                 argv += ["--option", f"{name}={value}"]
             else:
                 argv += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         return argv
+
+
+def _as_name(value: str) -> str:
+    """``value`` as part of a file name. What does not fit is left out, and a hash tells it from others."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", value.rpartition("/")[2])[-_LONGEST:]
+    return name if name == value else f"{name}-{hashlib.sha256(value.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)

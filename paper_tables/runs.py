@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import benchmarks, replay, runner
+from harness import benchmarks, identity, replay, runner
 from harness.cli import BENCHMARKS, parse
 from harness.comparable import machine, machines
 from harness.drafters import preset_checkpoint
@@ -24,6 +24,7 @@ from harness.sharding import ALONE, Shard
 from harness.summary import TITLES
 from harness.summary import rows as summary_rows
 from methods import registry
+from methods.code import DIGITS
 from methods.drafting.checkpoint import described
 from methods.errors import UsageError
 from paper_tables import stored
@@ -106,6 +107,7 @@ def _with_devices(
         "argv": header["argv"],
         "drafter": header.get("drafter"),
         "profile": profile_facts(sheet.spec.profile, load_profile(sheet.spec.profile)),
+        "method_code": header.get("method_code"),
     }
     for mode in ON_DEVICES:
         found = found_on_devices(sheet, row, temperature, mode, asked)
@@ -124,6 +126,8 @@ def found_on_devices(
         return None
     found = stored.read(path)
     made = {name: found.header.get(name) for name in asked}
+    if "device_code" not in found.header:  # by an earlier version
+        made |= {name: value for name, value in asked.items() if name == "device_code"}
     return found if canonical(made) == canonical(asked) else None
 
 
@@ -180,6 +184,15 @@ def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
 
 
 def _missing(sheet: Sheet, rows: Sequence[Row], temperature: float) -> list[bool]:
+    found = [sheet.find(row, temperature) for row in rows]
+    unknown = [row.label for row, each in zip(rows, found, strict=True) if each and _says_no_code(each, row)]
+    if unknown:
+        print(
+            f"T = {temperature:g}: these stored records do not say of which code they are, and are kept "
+            f"(delete them in {sheet.folder / stored.FOLDER / sheet.size_name} to measure again): "
+            f"{', '.join(unknown)}",
+            file=sys.stderr,
+        )
     return [not _done(sheet, row, temperature) for row in rows]
 
 
@@ -188,16 +201,52 @@ def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
     if found is None or found.reason is not None:
         return False
     same_drafter = found.header.get("drafter") == drafter(sheet.preset, row)
-    return same_drafter and found.header.get("argv") == sheet.arguments(row, temperature)
+    if not (same_drafter and found.header.get("argv") == sheet.arguments(row, temperature)):
+        return False
+    if (other := other_code(found, row)) is not None:
+        print(f"T = {temperature:g}: {row.label} is measured again: {other}", file=sys.stderr)
+    return other is None
+
+
+def tell_other_code(sheet: Sheet, rows: Sequence[Row]) -> None:
+    """Say which stored records are of other code than what would run now."""
+    for temperature in sheet.size.temperatures:
+        for row in rows:
+            found = sheet.find(row, temperature)
+            if found is not None and found.reason is None and (other := other_code(found, row)) is not None:
+                print(f"T = {temperature:g}: {row.label}: {other}", file=sys.stderr)
+
+
+def other_code(found: Stored, row: Row) -> str | None:
+    """In words, how stored records are of other code than a row's method now; None if they are not."""
+    stored_code = found.header.get("method_code")
+    if stored_code is None:
+        known = registry.is_builtin(row.method)  # measured by an earlier version, whose commit is known
+        return None if known else "its stored records do not say of which code they are"
+    now = identity.codes(dict.fromkeys([row.method, AR]), found.header["mode"])
+    parts = [
+        f"{name} is {str(stored_code.get(name))[:DIGITS]} there and {code.sha256[:DIGITS]} here"
+        for name, code in now.items()
+        if stored_code.get(name) != code.sha256
+    ]
+    return f"its stored records are of other code: {', '.join(parts)}" if parts else None
+
+
+def _says_no_code(found: Stored, row: Row) -> bool:
+    lacks = found.reason is None and "method_code" not in found.header
+    return lacks and registry.is_builtin(row.method)
 
 
 def drafter(preset: str, row: Row) -> dict[str, str | None] | None:
-    """The preset's checkpoint for a row and the hash of its tensors if they are at hand; None without
-    one. Records made with another drafter are out of date."""
+    """A row's checkpoint, its own or the preset's, and the hash of its tensors (of all its files if it is
+    the row's own) if they are at hand; None without one. Records made with another drafter are out of date.
+    """
+    options = {name: str(value) for name, value in row.options}
+    if (own := options.get("checkpoint")) is not None:
+        files = identity.checkpoint_code(options).get(identity.CHECKPOINT)
+        return {"checkpoint": own, "sha256": None if files is None else files.sha256}
     try:
-        source = preset_checkpoint(
-            load_preset(preset), row.method, {name: str(value) for name, value in row.options}
-        )
+        source = preset_checkpoint(load_preset(preset), row.method, options)
     except UsageError:
         return None
     return (
@@ -251,7 +300,8 @@ def planned(sheet: Sheet, row: Row, temperature: float) -> tuple[Mode, Plan]:
             mode = "replay"
     if mode == "decode":
         plan = make_plan(parse(argv), sheet.shard)
-    return mode, dataclasses.replace(plan, directory=sheet.runs / plan.directory.name)
+    directory = sheet.runs / plan.directory.name
+    return mode, dataclasses.replace(plan, directory=directory, replaces="other code")
 
 
 def _store(sheet: Sheet, row: Row, temperature: float, mode: Mode, plan: Plan, outcome: Outcome) -> None:
@@ -263,7 +313,8 @@ def _store(sheet: Sheet, row: Row, temperature: float, mode: Mode, plan: Plan, o
 def _refuse(sheet: Sheet, row: Row, temperature: float, reason: str) -> None:
     found = sheet.find(row, temperature)
     if found is not None and found.reason is None:
-        print(f"{row.label}: {reason}; its stored records are kept", file=sys.stderr)
+        older = "" if other_code(found, row) is None else ", of other code,"
+        print(f"{row.label}: {reason}; its stored records{older} are kept", file=sys.stderr)
     elif sheet.shard.rank == 0:
         path = stored.file_of(sheet.folder, row, sheet.size_name, temperature, sheet.spec.mode)
         stored.write(path, {"method": row.method, "reason": " ".join(reason.split())})
@@ -284,6 +335,9 @@ def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[st
         "facts": [entry["facts"] for entry in manifest["config"]["widths"].values()],
         "processes": manifest["processes"],
         "code": manifest["code"],
+        "method_code": {
+            name: code["sha256"] for name, code in manifest["method_code"].items() if name in (row.method, AR)
+        },
         "machine": {name: manifest["machine"][name] for name in ("cpu", "cores", "gpus", "torch_threads")},
         "machines": machines(manifest),
         "torch": manifest["versions"]["torch"],

@@ -107,7 +107,7 @@ def _tidy(
         "benchmark": benchmark,
         "label": row.label,
         "method": row.method,
-        **{name: given.get(name) for name in ("n", "m", "draft_layers")},
+        **{name: _whole(given.get(name)) for name in ("n", "m", "draft_layers")},
     }
     for name in spec.columns:
         interval = cell.figures.get(name, Interval(None)) if cell else Interval(None)
@@ -129,6 +129,11 @@ def _tidy(
             if model == published.ALL_CELLS:
                 line[_published_column(model, name) + "_high"] = None if figure is None else figure.high
     return line
+
+
+def _whole(value: object) -> int | None:
+    """A plugin's option of a known name may be of any type."""
+    return value if type(value) is int else None
 
 
 def _published_column(model: str, name: str) -> str:

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from methods.drafting.decoder_layer import LayerConfig
-from methods.drafting.source import resolve
+from methods.drafting.source import HUB, resolve
 from methods.drafting.tensors import file_sha256, read_safetensors, sync
 from methods.drafting.vocabulary import DraftVocabulary
 from methods.errors import UsageError
@@ -168,9 +168,9 @@ def method_of(directory: Path) -> str:
 
 def described(source: str) -> Mapping[str, Any]:
     """What the checkpoint at a local ``source`` says of itself, unchecked; empty for any other source."""
-    if source.startswith("hf:") or not (path := resolve(source)).is_dir():
+    if source.startswith(HUB) or not (path := resolve(source) / _CONFIG_NAME).is_file():
         return {}
-    return _read_json(path / _CONFIG_NAME)
+    return _read_json(path)
 
 
 def check_target(config: DraftConfig, shape: TargetShape, source: str) -> None:

@@ -9,6 +9,8 @@ from methods.errors import UsageError
 
 SHIPPED = "shipped:"
 """Before the name of a checkpoint that comes with this repository."""
+HUB = "hf:"
+"""Before the name of a repository on the Hugging Face hub."""
 _SHIPPED_ROOT = Path(__file__).parents[2] / "results" / "checkpoints"
 _HUB = re.compile(r"hf:(?P<repo>[^/@\s]+/[^/@\s]+)(@(?P<revision>[^/\s]+))?(/(?P<file>\S+))?")
 _WHOLE_REPO = ["*.json", "*.safetensors", "pytorch_model.bin"]
@@ -28,7 +30,7 @@ def resolve(source: str | Path) -> Path:
     if there is nothing at the path or on the hub.
     """
     text = str(source)
-    if not text.startswith("hf:"):
+    if not text.startswith(HUB):
         ours = text.startswith(SHIPPED)
         path = _SHIPPED_ROOT / text.removeprefix(SHIPPED) if ours else Path(text).expanduser()
         if not path.exists():

@@ -13,8 +13,8 @@ from harness.cli import BENCHMARKS, parse, parser
 from methods.errors import UsageError
 
 FLAGS = """
---benchmark --checkpoint --data-dir --draft-layers --dtype --emulate --execute-code --help --layout --m
---max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts --proposal
+--benchmark --checkpoint --data-dir --draft-layers --dtype --emulate --execute-code --fresh --help --layout
+--m --max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts --proposal
 --repeats --results --runtime --schedule --seed --target --temperature --template --timeout --timings --top-k
 --top-p --turns --untrained --warmup --width
 """
@@ -52,7 +52,7 @@ FULL = """
 --proposal argmax --schedule pre --checkpoint c.pt --untrained --option tree-size=60
 --benchmark gsm8k --benchmark mt_bench --prompts 2 --turns all --temperature 0 --temperature 1
 --top-k 0 --top-p 0.9 --max-new-tokens 32 --seed 7 --dtype bfloat16 --repeats 3 --warmup 0
---data-dir data --results out --execute-code --no-baseline --template vicuna --plugin a.b
+--data-dir data --results out --execute-code --fresh --no-baseline --template vicuna --plugin a.b
 """
 
 

@@ -16,10 +16,13 @@ from harness.manifest import (
     invocation,
     read_manifest,
 )
+from methods.code import Code
 from methods.errors import UsageError
 
 CONFIG = {"method": "spd", "widths": {"1": {"options": {"n": 8}}}, "temperatures": (0.0, 1.0)}
 START = {"argv": ["--n", "8"]}
+CODE = {"spd": Code({"methods.spd.method": "a" * 64, "methods.sampling": "b" * 64})}
+EDITED = {"spd": Code({"methods.spd.method": "a" * 64, "methods.sampling": "c" * 64})}
 
 
 def test_fingerprint_depends_on_values_and_not_on_order() -> None:
@@ -29,8 +32,8 @@ def test_fingerprint_depends_on_values_and_not_on_order() -> None:
 
 
 def test_same_configuration_continues_and_keeps_the_first_start(tmp_path: Path) -> None:
-    enter(tmp_path, CONFIG, START)
-    enter(tmp_path, CONFIG, {"argv": ["again"]})
+    enter(tmp_path, CONFIG, START, CODE)
+    enter(tmp_path, CONFIG, {"argv": ["again"]}, CODE)
     manifest = read_manifest(tmp_path)
     assert manifest["argv"] == ["--n", "8"]
     assert manifest["resumed"] == [{"argv": ["again"]}]
@@ -39,12 +42,34 @@ def test_same_configuration_continues_and_keeps_the_first_start(tmp_path: Path) 
 
 
 def test_other_configuration_is_refused_by_field_and_values(tmp_path: Path) -> None:
-    enter(tmp_path, CONFIG, START)
+    enter(tmp_path, CONFIG, START, CODE)
     before = (tmp_path / "manifest.json").read_bytes()
     other = CONFIG | {"widths": {"1": {"options": {"n": 4}}}}
     with pytest.raises(UsageError, match=r"widths\.1\.options\.n is 8 there and 4 here"):
-        enter(tmp_path, other, START)
+        enter(tmp_path, other, START, CODE)
     assert (tmp_path / "manifest.json").read_bytes() == before
+
+
+def test_other_code_is_refused_by_both_hashes_and_the_files_that_differ(tmp_path: Path) -> None:
+    enter(tmp_path, CONFIG, START, CODE)
+    before = (tmp_path / "manifest.json").read_bytes()
+    there, here = CODE["spd"].sha256[:8], EDITED["spd"].sha256[:8]
+    with pytest.raises(UsageError) as refusal:
+        enter(tmp_path, CONFIG, START, EDITED)
+    assert str(refusal.value) == (
+        f"{tmp_path} holds records of other code: spd is {there} there and {here} here "
+        "(methods.sampling differs); --fresh keeps them aside and begins anew"
+    )
+    assert (tmp_path / "manifest.json").read_bytes() == before
+
+
+def test_records_that_do_not_say_their_code_are_not_taken_for_this_code(tmp_path: Path) -> None:
+    """Runs of earlier versions."""
+    manifest = enter(tmp_path, CONFIG, START | {"code": {"commit": "0123456789abcdef"}}, CODE)
+    del manifest["method_code"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match=r"do not say of which code they are \(commit 01234567\); --fresh"):
+        enter(tmp_path, CONFIG, START, CODE)
 
 
 def test_first_difference_names_absent_fields() -> None:
@@ -56,7 +81,7 @@ def test_first_difference_names_absent_fields() -> None:
 def test_records_of_unknown_origin_are_not_continued(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text("")
     with pytest.raises(UsageError, match=r"holds records but no manifest\.json"):
-        enter(tmp_path, CONFIG, START)
+        enter(tmp_path, CONFIG, START, CODE)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +95,7 @@ def test_damaged_manifest_is_refused(tmp_path: Path, content: str, message: str)
 
 
 def test_edited_configuration_is_noticed(tmp_path: Path) -> None:
-    manifest = enter(tmp_path, CONFIG, START)
+    manifest = enter(tmp_path, CONFIG, START, CODE)
     manifest["config"]["method"] = "eagle3"
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UsageError, match="fingerprint does not belong"):

@@ -14,6 +14,7 @@ from harness.runner import Outcome
 from harness.sharding import Shard
 from harness.summary import rows as summary_rows
 from methods import registry
+from methods.code import Code
 from methods.errors import UsageError
 from paper_tables import __main__ as cli
 from paper_tables import runs, stored
@@ -160,6 +161,7 @@ class FakePlan:
     request: object
     directory: Path
     methods: dict
+    replaces: str = "none"
 
     def sampling(self, temperature, seed):
         return None
@@ -322,6 +324,52 @@ def test_another_drafter_is_another_record(sheet, world, monkeypatch):
     assert len(world["replay"]) == 2
 
 
+def test_a_row_of_other_code_is_measured_again(sheet, world, monkeypatch, capsys):
+    """An edited plugin's, and a built-in method's, by the hash that its records were stored with."""
+    code = {"ngram": "a", "autoregressive": "r"}
+    told = runs.header
+
+    def codes(methods, mode):
+        return {name: Code({name: code[name]}) for name in methods}
+
+    monkeypatch.setattr(runs.identity, "codes", codes)
+    monkeypatch.setattr(
+        runs,
+        "header",
+        lambda *about: {
+            **told(*about),
+            "mode": "replay",
+            "method_code": {name: each.sha256 for name, each in codes(code, "replay").items()},
+        },
+    )
+    runs.fill(sheet, [NGRAM])
+    runs.fill(sheet, [NGRAM])
+    assert len(world["replay"]) == 1 and "of other code" not in capsys.readouterr().err
+    there = codes(["ngram"], "replay")["ngram"].sha256[:8]
+    code["ngram"] = "b"
+    here = codes(["ngram"], "replay")["ngram"].sha256[:8]
+    runs.tell_other_code(sheet, [NGRAM])
+    runs.fill(sheet, [NGRAM])
+    said = f"its stored records are of other code: ngram is {there} there and {here} here"
+    label = NGRAM.label
+    err = capsys.readouterr().err
+    assert err.startswith(f"T = 0: {label}: {said}\nT = 0: {label} is measured again: {said}\n")
+    assert len(world["replay"]) == 2
+    code["autoregressive"] = "s"
+    runs.fill(sheet, [NGRAM])
+    assert len(world["replay"]) == 3
+
+
+def test_records_that_do_not_say_their_code(sheet, world, monkeypatch, capsys):
+    """Those of earlier versions are kept for built-in methods, and said to be; not a plugin's."""
+    runs.fill(sheet, [NGRAM])
+    runs.fill(sheet, [NGRAM])
+    assert len(world["replay"]) == 1 and "are kept" in capsys.readouterr().err
+    monkeypatch.setattr(registry, "is_builtin", lambda name: False)
+    runs.fill(sheet, [NGRAM])
+    assert len(world["replay"]) == 2 and "is measured again" in capsys.readouterr().err
+
+
 def test_times_are_never_replayed(sheet, world):
     runs.fill(sheet, [NGRAM])
     clock = dataclasses.replace(sheet, spec=SPECS["2"])
@@ -410,19 +458,6 @@ def test_a_method_can_be_added_to_every_table(tmp_path, monkeypatch, capsys):
     for number in SPECS:
         assert cli.main([number, "--preset", "tiny", "--method", "mine", "--results", str(tmp_path)]) == 0
         assert "| mine " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("name", "label"), [("eagle3", "eagle3 W=4"), ("ngram", "ngram W=1")])
-def test_an_added_method_has_the_tables_width(name, label, tmp_path):
-    options = cli._parser().parse_args(["5", "--method", name, "--method", name])
-    *rows, added = cli._rows(SPECS["5"], options)
-    assert added.label == label and rows == list(SPECS["5"].rows)
-    assert (("width", 4) in added.options) == (name == "eagle3")
-
-
-def test_a_row_the_table_has_is_not_added(tmp_path):
-    options = cli._parser().parse_args(["1", "--method", "ngram"])
-    assert cli._rows(SPECS["1"], options) == list(SPECS["1"].rows)
 
 
 def test_unwritable_results_are_refused(tmp_path, monkeypatch, capsys):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from methods.code import file_hashes
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
 from methods.pipeline.distributed.job import Job, Request
@@ -13,6 +14,7 @@ from methods.pipeline.distributed.layout import Layout
 from methods.pipeline.distributed.rank_process import Report
 from methods.pipeline.distributed.ranks import THREADS, Ranks
 from methods.pipeline.drafter import Drafter, critical_layers
+from methods.registry import modules
 from methods.target.target import PREFILL_CHUNK, Target
 from methods.transcript import Transcript
 from methods.verification import ProposalRule
@@ -55,6 +57,7 @@ class Distributed:
             options=dataclasses.replace(method.options, runtime="lockstep", width=1, proposal=None),
             tied_head=tied_head,
             device=str(target.device).split(":")[0],
+            sources=tuple(file_hashes(modules(type(method))).items()),
         )
 
     def decode(

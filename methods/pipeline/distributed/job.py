@@ -23,7 +23,8 @@ class Job:
     ``reads``, ``series`` and ``vocabulary`` (draft ids, None: all) describe the drafter, which only
     its own rank builds: by ``build(target, options)``, whose result has a method ``drafter()``.
     ``tied_head``: its head is the target's. ``draft_layers`` are those on a cycle's critical path.
-    With an ``emulation`` nothing is loaded.
+    With an ``emulation`` nothing is loaded. ``sources`` are the modules of the method, each with its
+    file's hash: every rank imports them itself.
     """
 
     source: TargetSource | None
@@ -39,6 +40,7 @@ class Job:
     device: str
     """"cpu", or "cuda": then each rank takes the GPU of its local rank."""
     emulation: Emulation | None = None
+    sources: tuple[tuple[str, str], ...] = ()
 
     @property
     def bounds(self) -> list[tuple[int, int]]:

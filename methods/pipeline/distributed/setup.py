@@ -9,7 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from methods.code import other_files
 from methods.drafting.vocabulary import DraftVocabulary
+from methods.errors import UsageError
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.decisions import Decisions
 from methods.pipeline.distributed.job import Job, Request
@@ -79,6 +81,11 @@ class LoadedSetup:
 
     def __init__(self, job: Job, rank: int, device: torch.device) -> None:
         assert job.source is not None and job.build is not None
+        if others := other_files(dict(job.sources)):
+            raise UsageError(
+                f"{', '.join(others)} of the method is another file here than in the process that started "
+                "the ranks: have the same files on every host, unchanged while the ranks start"
+            )
         self.job, self.rank = job, rank
         self._target = job.source.load(job.part(rank), device)
         self._method = job.build(self._target, job.options) if rank == job.layout.drafter else None
