@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
+
 import torch
 
 from methods.drafting.session import RowSession
 from methods.interface import SamplingParams
+from methods.ngram import Ngram
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.lockstep import Lockstep
 from methods.ppsd.drafter import PpsdDrafter
 from methods.rounds import RoundMethod
-from methods.sampling import Draws, pick, probabilities
+from methods.sampling import Draws, pick, probabilities, target_token
 from methods.spd.drafter import SpdDrafter
 from methods.target.block import Block
 from methods.target.state import AttentionCache, RecurrentCache, State
+from methods.target.target import PREFILL_CHUNK
 from methods.transcript import Transcript
 from methods.verification import Verified, verify
 
@@ -157,14 +162,126 @@ def book_drafting_as_target(run: PipelineController, phases=None) -> None:
     ORIGINAL[PipelineController, "end_cycle"](run, phases)
 
 
+# Late in the prompt, late in the output, between prompts, of one sampling parameter alone.
+
+
+def forget_the_first_token_of_prompts(length: int):
+    """From ``length`` tokens on."""
+
+    def decode(method: RoundMethod, prompt_ids, *given):
+        forgotten = int(len(prompt_ids) >= length)
+        return ORIGINAL[RoundMethod, "decode"](method, prompt_ids[forgotten:], *given)
+
+    return named(decode, length)
+
+
+def prefill_one_chunk(run: Lockstep, prompt_ids):
+    return ORIGINAL[Lockstep, "_prefill"](run, prompt_ids[:PREFILL_CHUNK])
+
+
+def accept_the_first_draft_behind(tokens: int):
+    def verified(draft, logits, sampling, draws, index) -> Verified:
+        rule = accept_the_first_draft if index >= tokens else verify
+        return rule(draft, logits, sampling, draws, index)
+
+    return named(verified, tokens)
+
+
+def accept_unverified_behind(tokens: int):
+    def _verify(run: Lockstep, pipeline: PipelineController) -> None:
+        late = len(pipeline.transcript.tokens) >= tokens
+        rule = accept_unverified_after_a_fill if late else ORIGINAL[Lockstep, "_verify"]
+        rule(run, pipeline)
+
+    return named(_verify, tokens)
+
+
+def never_roll_back_behind(slots: int):
+    def keep(state: State, kept) -> None:
+        if state.length < slots:
+            ORIGINAL[State, "keep"](state, kept)
+
+    return named(keep, slots)
+
+
+def roll_back_one_less_behind(slots: int):
+    def rollback(state: State, mark: int) -> None:
+        ORIGINAL[State, "rollback"](state, min(mark + (mark >= slots), state.length))
+
+    return named(rollback, slots)
+
+
+def be_greedy_behind(tokens: int):
+    def drawn(logits, sampling, draws, index) -> int:
+        return target_token(logits, GREEDY if index >= tokens else sampling, draws, index)
+
+    return named(drawn, tokens)
+
+
+def go_on_after_late_stop_ids(transcript: Transcript, tokens) -> int:
+    if len(transcript.tokens) >= 128:
+        transcript.stop_ids = frozenset()
+    return ORIGINAL[Transcript, "extend"](transcript, tokens)
+
+
+def keep_the_session(method: Ngram, sampling, draws):
+    """Of the prompt before."""
+    if not hasattr(method, "kept"):
+        method.kept = ORIGINAL[Ngram, "session"](method, sampling, draws)
+    return method.kept
+
+
+def answer_as_before(method: RoundMethod, prompt_ids, sampling, *given):
+    """What the first prompt of that length was answered."""
+    known = method.__dict__.setdefault("answers", {})
+    key = len(prompt_ids), sampling
+    if key not in known:
+        known[key] = ORIGINAL[RoundMethod, "decode"](method, prompt_ids, sampling, *given)
+    return known[key]
+
+
+ANSWERS: dict = {}
+
+
+def answer_as_any_object_did(method: RoundMethod, prompt_ids, sampling, *given):
+    """As ``answer_as_before``, kept for the whole process."""
+    key = id(method.target), len(prompt_ids), sampling
+    if key not in ANSWERS:
+        ANSWERS[key] = ORIGINAL[RoundMethod, "decode"](method, prompt_ids, sampling, *given)
+    return ANSWERS[key]
+
+
+def heedless_of(name: str):
+    """One sampling parameter counts only beside others."""
+    off = SamplingParams(temperature=1.0)
+
+    def drawn(logits, sampling, draws, index) -> int:
+        others = [n for n in ("temperature", "top_k", "top_p") if getattr(sampling, n) != getattr(off, n)]
+        if others == [name] and not sampling.greedy:
+            sampling = replace(sampling, **{name: getattr(off, name)})
+        return target_token(logits, sampling, draws, index)
+
+    return named(drawn, name)
+
+
+def named(function, what):
+    function.__name__ = f"{inspect.stack()[1].function} {what}"
+    return function
+
+
 PLACES = [
     (Lockstep, "_verify"),
+    (Lockstep, "_prefill"),
     (State, "rollback"),
+    (State, "keep"),
     (State, "_tree_block"),
     (Transcript, "__init__"),
+    (Transcript, "extend"),
     (PipelineController, "end_cycle"),
     (RowSession, "rollback"),
     (SpdDrafter, "settle"),
     (RoundMethod, "_step"),
+    (RoundMethod, "decode"),
+    (Ngram, "session"),
 ]
 ORIGINAL = {(owner, name): getattr(owner, name) for owner, name in PLACES}

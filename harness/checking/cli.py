@@ -13,11 +13,11 @@ from typing import get_args
 import torch
 
 from harness.checking import output, real_checks, sizes, worlds
-from harness.checking.catalogue import IDS, chosen, run_checks
+from harness.checking.catalogue import IDS, chosen, planned, run_checks
 from harness.checking.outcome import Outcome
 from harness.checking.subject import Subject
 from harness.cli import DEFAULT_PRESET, Dtype
-from harness.entry import Parser, path, positive
+from harness.entry import Parser, path, positive, seconds
 from harness.options import parse_pairs, typed
 from methods import registry
 from methods.errors import UsageError
@@ -39,6 +39,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--only", metavar="C1,C4", help=f"these checks; {IDS[0]} to {IDS[-1]}")
     p.add_argument("--size", metavar="NAME", default="quick", help=f"{', '.join(sizes.SIZES)}; quick")
     p.add_argument("--prompts", metavar="K", type=positive, help="prompts per target; set by --size")
+    p.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        help="a check that takes longer has failed; set by --size",
+    )
     p.add_argument("--real", action="store_true", help="also decode benchmark prompts on a preset's target")
     p.add_argument("--preset", metavar="NAME", help=f"target of --real; {DEFAULT_PRESET}")
     p.add_argument("--dtype", choices=get_args(Dtype), help="of --real; the preset's")
@@ -52,7 +58,7 @@ def execute(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     for module in args.plugin or ():
         registry.load_plugin(module)
-    size = sizes.named(args.size).with_prompts(args.prompts)
+    size = sizes.named(args.size).but(args.prompts, args.timeout)
     checks = chosen(None if args.only is None else args.only.split(","))
     subjects = subjects_of(args)
     for subject in subjects:
@@ -60,12 +66,14 @@ def execute(argv: Sequence[str]) -> int:
     real = _real(args, subjects)
     started = time.perf_counter()
     outcomes: list[Outcome] = []
-    tiny = one_thread(run_checks(subjects, size, checks, harness=args.method is None))
-    for outcome in itertools.chain(tiny, real):
-        if not outcomes or outcomes[-1].subject != outcome.subject:
-            print(output.heading(outcome), flush=True)
-        print(output.line(outcome), flush=True)
-        outcomes.append(outcome)
+    plan = planned(subjects, checks, harness=args.method is None)
+    with output.Bar(plan) as bar:
+        tiny = one_thread(run_checks(plan, size, bar.showing))
+        for outcome in itertools.chain(tiny, real):
+            if not outcomes or outcomes[-1].subject != outcome.subject:
+                bar.print(output.heading(outcome))
+            bar.print(output.line(outcome))
+            outcomes.append(outcome)
     ran = {"size": args.size, **dataclasses.asdict(size), "python": platform.python_version()}
     print(output.report(checks, outcomes, ran, time.perf_counter() - started), flush=True)
     statuses = {outcome.status for outcome in outcomes}

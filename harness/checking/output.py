@@ -1,13 +1,66 @@
-"""How outcomes are printed: a line each, a table over the checks, and JSON."""
+"""What a user sees: a bar on stderr while checks run; outcomes as a line each, a table, and JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
+
+from tqdm import tqdm
 
 from harness.checking.catalogue import Check
 from harness.checking.outcome import Outcome
+from harness.checking.subject import Subject
+from methods.checking.progress import listening
+
+EVERY_S = 30.0
+"""How often the bar is renewed where stderr is no terminal: in a log every state of it stays."""
+
+
+class Bar:
+    """Over all checks of ``plan``: the one that runs, the share of the work that is done, the time left."""
+
+    def __init__(self, plan: Sequence[tuple[Check, Subject | None]]) -> None:
+        self._terminal = sys.stderr.isatty()
+        pause = 0.1 if self._terminal else EVERY_S
+        self._bar = tqdm(
+            total=sum(check.cost for check, _ in plan),
+            file=sys.stderr,
+            mininterval=pause,
+            maxinterval=pause,
+            miniters=0,
+            delay=0 if self._terminal else pause,
+            smoothing=0,
+            leave=False,
+            bar_format="{desc}: {percentage:3.0f} %|{bar:20}| {elapsed}, about {remaining} left",
+        )
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    @contextmanager
+    def showing(self, check: Check, subject: Subject | None) -> Iterator[None]:
+        """``check`` runs on ``subject``."""
+        title = f"{check.id} {check.title}" + (f", {subject.label}" if subject else "")
+        self._bar.set_description_str(title, refresh=self._terminal)
+        start = self._bar.n
+
+        def done(share: float) -> None:
+            self._bar.update(start + check.cost * share - self._bar.n)
+
+        with listening(done):
+            yield
+        done(1.0)
+
+    def print(self, text: str) -> None:
+        """On stdout, clear of the bar."""
+        with tqdm.external_write_mode(file=sys.stdout) if self._terminal else nullcontext():
+            print(text, flush=True)
 
 
 def heading(outcome: Outcome) -> str:

@@ -11,8 +11,10 @@ from harness.checking.divergence import compare, counted
 from harness.checking.outcome import Measured, NotApplicable
 from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
+from harness.checking.worlds import Cell
 from methods.checking import gates
 from methods.checking.gates import GREEDY
+from methods.checking.progress import each
 from methods.checking.uncached import Uncached
 from methods.interface import DecodingMethod, SamplingParams
 from methods.pipeline.method import PipelineMethod
@@ -30,20 +32,19 @@ def reference(subject: Subject, target: Target) -> DecodingMethod:
 
 
 def identity(subject: Subject, sizes: Sizes) -> Measured:
-    """C1."""
+    """C1, and with it C30: short and long prompts and outputs on every target."""
     outputs = tokens = drafted = accepted = 0
     fault = None
-    for target in [worlds.table(), *worlds.targets(sizes.families)]:
-        stages = subject.stages(sizes.stages)
-        for prompt, n in itertools.product(worlds.prompts(sizes.prompts, target.vocab_size), stages):
-            method = subject.build(target, n)
-            found = gates.identity(method, reference(subject, target), [prompt], sizes.tokens)
-            outputs, tokens = outputs + 1, tokens + found.tokens
-            drafted, accepted = drafted + found.drafted, accepted + found.accepted
-            if found.fault is not None:
-                fault = _located(found.fault, subject, method, target, prompt, n, sizes.tokens)
-            if fault is not None:
-                break
+    targets = [worlds.table(), *worlds.targets(sizes.families)]
+    cells = list(itertools.product(targets, range(sizes.prompts), subject.stages(sizes.stages)))
+    for number, (target, _, n) in enumerate(each(cells)):
+        cell = worlds.cell(number, target.vocab_size, sizes.tokens)
+        method = subject.build(target, n)
+        found = gates.identity(method, reference(subject, target), [cell.prompt], cell.tokens)
+        outputs, tokens = outputs + 1, tokens + found.tokens
+        drafted, accepted = drafted + found.drafted, accepted + found.accepted
+        if found.fault is not None:
+            fault = _located(found.fault, subject, method, target, cell, n)
         if fault is not None:
             break
     drafts = f", {accepted} of {drafted} drafts accepted" if drafted else ""
@@ -52,20 +53,15 @@ def identity(subject: Subject, sizes: Sizes) -> Measured:
 
 
 def _located(
-    fault: str,
-    subject: Subject,
-    method: DecodingMethod,
-    target: Target,
-    prompt: list[int],
-    n: int | None,
-    tokens: int,
+    fault: str, subject: Subject, method: DecodingMethod, target: Target, cell: Cell, n: int | None
 ) -> str | None:
     """``fault`` with the target, and the logits where there is a model to ask; None for a tie."""
     where = f"{target.name}, vocabulary {target.vocab_size}" + (f", n = {n}" if n else "")
+    where += f", a prompt of {len(cell.prompt)}"
     if hasattr(target, "hf"):
-        expected = reference(subject, target).decode(prompt, GREEDY, tokens).tokens
-        result = method.decode(prompt, GREEDY, tokens)
-        found = compare(target, prompt, expected, result)
+        expected = reference(subject, target).decode(cell.prompt, GREEDY, cell.tokens).tokens
+        result = method.decode(cell.prompt, GREEDY, cell.tokens)
+        found = compare(target, cell.prompt, expected, result)
         if found.status == "tie" and trace_fault(result) is None:
             return None
         fault = str(found.divergence) if found.status == "mismatch" and found.divergence else fault
@@ -78,16 +74,17 @@ def half_precision(subject: Subject, sizes: Sizes) -> Measured:
         raise NotApplicable("plain decoding is the reference itself")
     statuses, shares = [], [0.0]
     fault = None
-    for target in worlds.targets(sizes.families, torch.bfloat16):
+    cells = list(itertools.product(worlds.targets(sizes.families, torch.bfloat16), range(sizes.prompts)))
+    for number, (target, _) in enumerate(each(cells)):
+        prompt = worlds.cell(number, target.vocab_size, sizes.tokens).prompt
         method = subject.build(target, sizes.stages[0])
-        for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
-            expected = worlds.reference(target).decode(prompt, GREEDY, sizes.tokens).tokens
-            found = compare(target, prompt, expected, method.decode(prompt, GREEDY, sizes.tokens))
-            statuses.append(found.status)
-            if found.status == "mismatch" and fault is None:
-                fault = f"{target.name}: {found.divergence or 'ends at another place than AR'}"
-            elif found.divergence is not None:
-                shares.append(found.divergence.doubt.share)
+        expected = worlds.reference(target).decode(prompt, GREEDY, sizes.tokens).tokens
+        found = compare(target, prompt, expected, method.decode(prompt, GREEDY, sizes.tokens))
+        statuses.append(found.status)
+        if found.status == "mismatch" and fault is None:
+            fault = f"{target.name}: {found.divergence or 'ends at another place than AR'}"
+        elif found.divergence is not None:
+            shares.append(found.divergence.doubt.share)
     figure = f"bfloat16: {counted(statuses)}, largest gap of a tie {max(shares):.2f} of the allowed"
     return Measured(figure, "0 mismatches", fault)
 
@@ -96,17 +93,18 @@ def traces(subject: Subject, sizes: Sizes) -> Measured:
     """C6."""
     target = worlds.table()
     results = 0
-    for n, sampling in itertools.product(subject.stages(sizes.stages), (GREEDY, WARM)):
+    cells = list(itertools.product(subject.stages(sizes.stages), (GREEDY, WARM), range(2 * sizes.prompts)))
+    for number, (n, sampling, _) in enumerate(each(cells)):
+        cell = worlds.cell(number, target.vocab_size, sizes.tokens)
         method = subject.build(target, n)
-        for prompt in worlds.prompts(2 * sizes.prompts, target.vocab_size):
-            result = method.decode(prompt, sampling, sizes.tokens)
-            if isinstance(method, PipelineMethod) and subject.width == 1:
-                fault = chain_fault(result, len(method.stage_layers))
-            else:
-                fault = trace_fault(result)
-            results += 1
-            if fault is not None:
-                return Measured(f"{results} traces", "0 faults", fault)
+        result = method.decode(cell.prompt, sampling, cell.tokens)
+        if isinstance(method, PipelineMethod) and subject.width == 1:
+            fault = chain_fault(result, len(method.stage_layers))
+        else:
+            fault = trace_fault(result)
+        results += 1
+        if fault is not None:
+            return Measured(f"{results} traces", "0 faults", fault)
     return Measured(f"{results} traces, 0 faults", "0 faults")
 
 
@@ -154,14 +152,14 @@ def replay(subject: Subject, sizes: Sizes) -> Measured:
     """C28."""
     from methods.checking.replays import replay_fault
 
-    results = 0
-    for target in [worlds.table(), *(worlds.family(name, worlds.FEW) for name in sizes.families)]:
+    targets = [worlds.table(), *(worlds.family(name, worlds.FEW) for name in sizes.families)]
+    cells = list(itertools.product(targets, range(sizes.prompts)))
+    for number, (target, _) in enumerate(each(cells)):
         method = subject.build(target, 3)
         if not method.can_replay(GREEDY):
             raise NotApplicable("this method or width cannot be replayed")
-        for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
-            _, fault = replay_fault(method, worlds.reference(target), prompt, GREEDY, sizes.tokens)
-            results += 1
-            if fault is not None:
-                return Measured(f"{results} traces", "0 differ", f"{target.name}: {fault}")
-    return Measured(f"{results} traces, 0 differ", "0 differ")
+        prompt = worlds.cell(number, target.vocab_size, sizes.tokens).prompt
+        _, fault = replay_fault(method, worlds.reference(target), prompt, GREEDY, sizes.tokens)
+        if fault is not None:
+            return Measured(f"{number + 1} traces", "0 differ", f"{target.name}: {fault}")
+    return Measured(f"{len(cells)} traces, 0 differ", "0 differ")

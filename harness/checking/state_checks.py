@@ -2,69 +2,88 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from dataclasses import replace
 
 from harness.checking import worlds
 from harness.checking.outcome import Measured, NotApplicable
 from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
+from harness.checking.worlds import Cell
 from methods.checking.gates import GREEDY
+from methods.checking.progress import each
 from methods.checking.round_states import watch_rounds
 from methods.checking.scripted import Right, always, never
 from methods.checking.scripted_rounds import rounds_by_hand
 from methods.checking.scripting import script_output
-from methods.checking.states import StateReport, watch_states
+from methods.checking.states import Looks, StateReport, at_every_length, watch_states
 from methods.checking.trees import tree_difference
 from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.method import PipelineMethod
 from methods.rounds import RoundMethod
-from methods.target.target import Target
+from methods.target.target import PREFILL_CHUNK, Target
 
 DEPTH = 4
 """k of the rollback grid, and the depth of scripted rounds."""
 WRONG = frozenset(run * (run + 3) // 2 + 1 for run in range(DEPTH + 1))
 """Output tokens 1, 3, 6, 10 ...: 0, 1, ..., k acceptances between rejections."""
 MIXED = frozenset({3, 4, 9, 17})
+EARLY, LATE = 9, 128
+"""Output lengths up to which, and from which on, a long output is compared: every comparison is a prefill."""
+AFTER_LONG_PROMPTS = 6
+"""Tokens decoded there, for the same reason."""
 
 Scripted = RoundMethod | PipelineMethod
 
 
 def watch(
-    method: Scripted, target: Target, prompt: list[int], tokens: int, sampling: SamplingParams
+    method: Scripted, target: Target, cell: Cell, sampling: SamplingParams, looks: Looks = at_every_length
 ) -> StateReport:
     if isinstance(method, PipelineMethod):
-        return watch_states(method.lockstep(sampling), target, prompt, tokens)
-    return watch_rounds(method, prompt, tokens, sampling)
+        return watch_states(method.lockstep(sampling), target, cell.prompt, cell.tokens, looks=looks)
+    return watch_rounds(method, cell.prompt, cell.tokens, sampling, looks)
 
 
 def states(subject: Subject, sizes: Sizes) -> Measured:
-    """C3, with the method's own drafter, at T = 0 and T = 1."""
+    """C3, with the method's own drafter, at T = 0 and T = 1; and with it C30: every second prompt is
+    long, and one output is, of which the beginning and the end are compared."""
     reports = []
-    for target in [worlds.table(), *(worlds.family(name, worlds.FEW) for name in sizes.families)]:
-        for sampling in (GREEDY, SamplingParams(temperature=1.0, seed=3)):
-            method = subject.scriptable(target, 3)
-            prompt = worlds.prompt(5, target.vocab_size, seed=8)
-            reports.append((target, watch(method, target, prompt, min(sizes.tokens, 24), sampling)))
+    targets = [worlds.table(), *(worlds.family(name, worlds.FEW) for name in sizes.families)]
+    cells = list(itertools.product(targets, (GREEDY, SamplingParams(temperature=1.0, seed=3))))
+    for number, (target, sampling) in enumerate(each(cells)):
+        method = subject.scriptable(target, 3)
+        cell = worlds.cell(number + number // 2 % 2, target.vocab_size, min(sizes.tokens, 24))
+        if len(cell.prompt) > PREFILL_CHUNK:
+            cell = replace(cell, tokens=AFTER_LONG_PROMPTS)
+        report = watch(method, target, cell, sampling, lambda tokens: not EARLY < tokens <= LATE)
+        reports.append((target, report))
     return _judged(reports)
 
 
 def rollback_grid(subject: Subject, sizes: Sizes) -> Measured:
-    """C4."""
+    """C4, and with it C30: every second prompt is long, and in two cells the rejections are late."""
     reports, counts = [], set()
-    tokens = max(WRONG) + DEPTH + 3
-    for target in [worlds.table(), *(worlds.family(name) for name in sizes.families)]:
-        prompt = worlds.prompt(5, target.vocab_size, seed=8)
-        output = worlds.reference(target).decode(prompt, GREEDY, tokens).tokens
-        for n in subject.stages(sizes.stages):
-            method = subject.scriptable(target, n)
-            script_output(method, output, lambda index: index not in WRONG, DEPTH)
-            counts |= _runs(method.decode(prompt, GREEDY, tokens))
-            report = watch(method, target, prompt, tokens, GREEDY)
-            reports.append((target, report))
+    targets = [worlds.table(), *(worlds.family(name) for name in sizes.families)]
+    cells = list(itertools.product(targets, subject.stages(sizes.stages)))
+    for number, (target, n) in enumerate(each(cells)):
+        first = LATE if number in (0, 2) else 0
+        tokens = first + max(WRONG) + DEPTH + 3
+        cell = replace(worlds.cell(number, target.vocab_size, tokens), tokens=tokens)
+        output = worlds.reference(target).decode(cell.prompt, GREEDY, tokens).tokens
+        method = subject.scriptable(target, n)
+        script_output(method, output, _right_but_for(first), DEPTH)
+        counts |= _runs(method.decode(cell.prompt, GREEDY, tokens))
+        reports.append((target, watch(method, target, cell, GREEDY, first.__lt__)))
     found = _judged(reports)
     missing = set(range(DEPTH + 1)) - counts
     fault = found.fault or (f"the script could not force {sorted(missing)} accepted" if missing else None)
     return Measured(f"0 to {DEPTH} accepted before a rejection; {found.figure}", found.bound, fault)
+
+
+def _right_but_for(first: int) -> Right:
+    """Wrong at ``WRONG``, counted from output token ``first`` on."""
+    return lambda index: index - first not in WRONG
 
 
 def _runs(result: DecodeResult) -> set[int]:
@@ -181,8 +200,7 @@ def trees(subject: Subject, sizes: Sizes) -> Measured:
                 if not difference <= worlds.close(target):
                     fault = f"{target.name}: a node's logits differ by {difference:.1e} from its path's"
         method = subject.scriptable(target, 3)
-        prompt = worlds.prompt(5, target.vocab_size, seed=8)
-        report = watch(method, target, prompt, 10, GREEDY)
+        report = watch(method, target, Cell(worlds.prompt(5, target.vocab_size, seed=8), 10), GREEDY)
         worst = max(worst, report.logits)
         if not max(report.logits, report.memory) <= worlds.close(target):
             fault = f"{target.name}: after the method's own tree logits differ by {report.logits:.1e}"
@@ -231,11 +249,12 @@ def runtimes(subject: Subject, sizes: Sizes) -> Measured:
     distributed = subject.build(target, n, runtime="distributed", layout=layout)
     compared = 0
     for sampling in (GREEDY, SamplingParams(temperature=1.0, seed=11)):
-        for prompt in worlds.prompts(sizes.prompts, target.vocab_size):
+        for number in range(2 * sizes.prompts):
+            prompt = worlds.cell(number, target.vocab_size, 12).prompt
             expected = lockstep.decode(prompt, sampling, 12)
             found = distributed.decode(prompt, sampling, 12)
             compared += len(expected.steps)
             if facts(found) != facts(expected):
-                fault = f"prompt {prompt}, T = {sampling.temperature:g}: ids or trace differ"
+                fault = f"a prompt of {len(prompt)}, T = {sampling.temperature:g}: ids or trace differ"
                 return Measured(f"{compared} cycles", "same ids and trace", fault)
     return Measured(f"{ranks.world} processes, {compared} cycles, 0 differ", "same ids and trace")

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
 from methods import registry
 from methods.checking.table_target import LawTable, TableTarget
 from methods.interface import DecodingMethod
-from methods.target.target import Target
+from methods.target.target import PREFILL_CHUNK, Target
 from methods.target.tiny import tiny_target
 
 LAYERS = 8
+SMALL = 4
 FEW = 8
 """A vocabulary so small that a random drafter is sometimes right, several times in a row."""
 VOCABULARIES = (64, FEW)
+
+SHORT_PROMPTS = (1, 14, 52, 310, 6, 130)
+"""In tokens: within and past a sliding window."""
+LONG_PROMPTS = (600, 548, PREFILL_CHUNK + 1, 577)
+LONG_OUTPUT = 144
 
 CLOSE = 1e-5
 """Largest difference of float32 results that have to be equal."""
@@ -27,15 +34,19 @@ by that much before any rollback."""
 
 @functools.cache
 def table(
-    vocab: int = 5, sharpness: float = 1.5, layers: int = LAYERS, dtype: torch.dtype = torch.float32
+    vocab: int = 5,
+    sharpness: float = 1.5,
+    layers: int = LAYERS,
+    dtype: torch.dtype = torch.float32,
+    period: int = 3,
 ) -> TableTarget:
-    law = LawTable.random(vocab, period=3, seed=1, sharpness=sharpness)
+    law = LawTable.random(vocab, period, seed=1, sharpness=sharpness)
     return TableTarget(law, layers, logits_dtype=dtype)
 
 
-def small_table(n: int | None = None, sharpness: float = 1.5) -> TableTarget:
-    """A table of three layers, or as many as ``n`` stages need: for checks that decode much."""
-    return table(sharpness=sharpness, layers=max(3, n or 0))
+def small_table(n: int | None = None, sharpness: float = 1.5, vocab: int = 5, period: int = 3) -> TableTarget:
+    """A table of few layers, or as many as ``n`` stages need: for checks that decode much."""
+    return table(vocab, sharpness, layers=max(SMALL, n or 0), period=period)
 
 
 @functools.cache
@@ -54,9 +65,22 @@ def prompt(count: int, vocab: int, seed: int = 0) -> list[int]:
     return torch.randint(0, vocab, (count,), generator=generator).tolist()
 
 
-def prompts(count: int, vocab: int) -> list[list[int]]:
-    """Lengths 1 to 13, a one-token prompt first."""
-    return [prompt(1 + 5 * i % 13, vocab, seed=50 + i) for i in range(count)]
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One decode call of a check that makes several: ``prompt`` and how many ``tokens`` to decode."""
+
+    prompt: list[int]
+    tokens: int
+
+
+def cell(number: int, vocab: int, tokens: int) -> Cell:
+    """Every second prompt is longer than a prefill's chunk, the others have 1 to 310 tokens, one-token
+    prompts first; of sixteen cells two have outputs of ``LONG_OUTPUT``, the others of ``tokens``."""
+    lengths = LONG_PROMPTS if number % 2 else SHORT_PROMPTS
+    length = lengths[number // 2 % len(lengths)]
+    return Cell(
+        prompt(length, vocab, seed=50 + number), max(LONG_OUTPUT, tokens) if number % 16 in (0, 2) else tokens
+    )
 
 
 def targets(families: tuple[str, ...], dtype: torch.dtype = torch.float32) -> Iterator[Target]:

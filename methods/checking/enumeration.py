@@ -6,8 +6,12 @@ law only beyond its own noise, an enumeration shows any.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -15,13 +19,14 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from methods.checking.progress import tick
 from methods.sampling import Draws
+from methods.verification import DraftLaw
 
 _IMPOSSIBLE = 1e-7
 """Laws are float32: what is less likely than their rounding is not followed."""
 
-
-_MOST_PATHS = 50_000
+MOST_PATHS = 50_000
 
 SEEDS = range(8)
 
@@ -30,43 +35,109 @@ class EnumerationError(RuntimeError):
     """Enumeration cannot tell the law of this code: too many ways to fall, or other random numbers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Enumerated:
+    """``law`` of the results that were followed, ``paths`` ways of the choices to fall that led there.
+    ``followed`` is their probability: what it lacks of 1 nobody has looked at."""
+
+    law: dict[Any, float]
+    paths: int
+
+    @property
+    def followed(self) -> float:
+        return sum(self.law.values())
+
+    def excess(self, expected: Mapping[Any, float]) -> float:
+        """What ``law`` has in excess of ``expected``: their total variation if everything was followed,
+        else a lower bound that is short of it by at most what was not."""
+        return sum(max(0.0, found - expected.get(key, 0.0)) for key, found in self.law.items())
+
+
 def check_randomness(run: Callable[[int], Hashable]) -> None:
     """Raise ``EnumerationError`` if ``run(seed)`` draws anything outside ``Draws``: with all of its
     choices fixed, the result must not depend on the seed."""
-    if len({_run_with(_Chance([]), partial(run, seed)) for seed in SEEDS}) > 1:
+    if len({_run_with(_Chance({}), partial(run, seed)) for seed in SEEDS}) > 1:
         raise EnumerationError("random numbers are drawn outside methods.sampling.Draws")
 
 
 def exact_law(run: Callable[[], Hashable]) -> dict[Any, float]:
-    """Probability of every result of ``run()``, whose randomness is all from ``Draws``.
+    """Probability of every result of ``run()``, whose randomness is all from ``Draws``: see
+    ``enumerate_law``. Raises ``EnumerationError`` for too many choices."""
+    found = enumerate_law(run, MOST_PATHS)
+    if found.paths > MOST_PATHS:
+        raise EnumerationError(f"more than {MOST_PATHS} ways for the choices to fall")
+    return found.law
 
-    The result must not depend on anything else that changes between calls. Their number is the
-    product of the choices, so keep vocabularies and drafts small. Raises ``RuntimeError`` where one
-    decode call uses the target's draw of one position for two decisions, ``EnumerationError`` for too
-    many choices.
+
+def enumerate_law(run: Callable[[], Hashable], most_paths: int, every_draft: bool = False) -> Enumerated:
+    """The law of ``run()``, ways with the likeliest beginnings first, ``most_paths`` of them at most (one
+    more is counted where there are more).
+
+    The result must not depend on anything but ``Draws`` that changes between calls. A draft token
+    whose law (``DraftLaw.probs``) no acceptance test has read is not told yet, as far as the output
+    goes: such a draw falls one way only, until it is read. Without that the ways of a pipeline's
+    drafts, most of which are flushed unread, multiply. ``every_draft`` follows them all the same;
+    so it is where what is decided turns out to depend on a draft that was not read.
+
+    Raises ``RuntimeError`` where one decode call uses the target's draw of one position for two
+    decisions.
     """
     law: defaultdict[Any, float] = defaultdict(float)
-    waiting: list[list[int]] = [[]]
+    number = itertools.count()
+    waiting: list[tuple[float, int, dict[int, int]]] = [(-1.0, next(number), {})]
     paths = 0
     while waiting:
         paths += 1
-        if paths > _MOST_PATHS:
-            raise EnumerationError(f"more than {_MOST_PATHS} ways for the choices to fall")
-        given = waiting.pop()
-        chance = _Chance(given)
-        law[_run_with(chance, run)] += chance.probability
-        for step in range(len(given), len(chance.path)):
-            waiting += [[*chance.path[:step], other] for other in chance.others(step)]
-    return dict(law)
+        if paths > most_paths:
+            break
+        given = heapq.heappop(waiting)[2]
+        chance = _Chance(given, every_draft)
+        result = _run_with(chance, run)
+        if not chance.as_given:
+            return enumerate_law(run, most_paths, every_draft=True)
+        law[result] += chance.probability
+        for likely, other in chance.alternatives():
+            heapq.heappush(waiting, (-likely, next(number), other))
+        tick(sum(law.values()))
+    return Enumerated(dict(law), paths)
 
 
 def _run_with(chance: _Chance, run: Callable[[], Hashable]) -> Hashable:
-    with (
-        patch.object(Draws, "draft", lambda draws: _Uniform(chance)),
-        patch.object(Draws, "acceptance", lambda draws: _Uniform(chance)),
-        patch.object(Draws, "target", lambda draws, index: _Uniform(chance, owner=(draws, index))),
-    ):
+    with ExitStack() as stack:
+        for name, replaced in (
+            ("draft", lambda draws: _Uniform(chance)),
+            ("acceptance", lambda draws: _Uniform(chance)),
+            ("target", lambda draws, index: _Uniform(chance, owner=(draws, index))),
+        ):
+            stack.enter_context(patch.object(Draws, name, replaced))
+        if not chance.every_draft:
+            stack.enter_context(_unread_drafts(chance))
         return run()
+
+
+@contextmanager
+def _unread_drafts(chance: _Chance) -> Iterator[None]:
+    """Draws of ``DraftLaw.of`` are told to ``chance`` when the law is read, not when they are made."""
+    slot, draw = DraftLaw.__dict__["probs"], DraftLaw.__dict__["of"].__func__
+    unread: dict[int, tuple[DraftLaw, list[int]]] = {}
+
+    class Probs:
+        def __get__(self, law: DraftLaw, owner: type) -> Tensor:
+            for step in unread.pop(id(law), (law, []))[1]:
+                chance.tell(step)
+            return slot.__get__(law, owner)
+
+        def __set__(self, law: DraftLaw, probs: Tensor) -> None:
+            slot.__set__(law, probs)
+
+    def of(cls: type[DraftLaw], *args: Any) -> DraftLaw:
+        with chance.untold() as steps:
+            law = draw(cls, *args)
+        unread[id(law)] = law, steps  # kept, or its id could be another's
+        return law
+
+    with patch.object(DraftLaw, "probs", Probs()), patch.object(DraftLaw, "of", classmethod(of)):
+        yield
 
 
 def distance(law: Mapping[Any, float], expected: Mapping[Any, float]) -> float:
@@ -75,11 +146,18 @@ def distance(law: Mapping[Any, float], expected: Mapping[Any, float]) -> float:
 
 
 class _Chance:
-    """One way for all choices to fall: as given, then the first possible one each time."""
+    """One way for all choices to fall: those ``given`` by their number, the others the first possible way.
 
-    def __init__(self, given: Sequence[int]) -> None:
-        self.path = list(given)
+    ``told`` are the choices that have been told so far, in the order in which they were.
+    """
+
+    def __init__(self, given: Mapping[int, int], every_draft: bool = False) -> None:
+        self._given = given
+        self.every_draft = every_draft
+        self.told: list[int] = []
+        self._path: list[int] = []
         self._weights: list[list[float]] = []
+        self._untold: list[int] | None = None
         self._decided: dict[tuple[int, int], Draws] = {}
 
     def choose(self, weights: list[float]) -> int:
@@ -87,24 +165,56 @@ class _Chance:
         weights = [weight / total if weight > _IMPOSSIBLE * total else 0.0 for weight in weights]
         step = len(self._weights)
         self._weights.append(weights)
-        if step == len(self.path):
-            self.path.append(next(i for i, weight in enumerate(weights) if weight))
-        return self.path[step]
+        possible = [i for i, weight in enumerate(weights) if weight]
+        if self._untold is not None:
+            self._untold.append(step)
+            self._path.append(self._given.get(step, possible[step % len(possible)]))
+        else:
+            self._path.append(self._given.get(step, possible[0]))
+            self.tell(step)
+        return self._path[step]
+
+    @contextmanager
+    def untold(self) -> Iterator[list[int]]:
+        """The choices made within are not told yet; their numbers."""
+        steps: list[int] = []
+        self._untold = steps
+        try:
+            yield steps
+        finally:
+            self._untold = None
+
+    def tell(self, step: int) -> None:
+        self.told.append(step)
 
     def decide(self, draws: Draws, index: int) -> None:
         if (id(draws), index) in self._decided:
             raise RuntimeError(f"the target's draw {index} decides twice")
         self._decided[id(draws), index] = draws  # kept, or its id could be another's
 
-    def others(self, step: int) -> list[int]:
-        weights = self._weights[step]
-        return [i for i in range(self.path[step] + 1, len(weights)) if weights[i]]
+    @property
+    def as_given(self) -> bool:
+        """Whether the choices that were given were told first, as when they were found."""
+        return set(self.told[: len(self._given)]) == self._given.keys()
+
+    def alternatives(self) -> Iterator[tuple[float, dict[int, int]]]:
+        """What else could have been told at each place behind the given ones, with its probability."""
+        for place in range(len(self._given), len(self.told)):
+            before, step = self.told[:place], self.told[place]
+            likely = self._product(before)
+            fixed = {earlier: self._path[earlier] for earlier in before}
+            for other, weight in enumerate(self._weights[step]):
+                if weight and other != self._path[step]:
+                    yield likely * weight, {**fixed, step: other}
 
     @property
     def probability(self) -> float:
+        return self._product(self.told)
+
+    def _product(self, steps: Sequence[int]) -> float:
         product = 1.0
-        for taken, weights in zip(self.path, self._weights, strict=True):
-            product *= weights[taken]
+        for step in steps:
+            product *= self._weights[step][self._path[step]]
         return product
 
 

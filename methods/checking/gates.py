@@ -6,13 +6,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from methods.checking.enumeration import check_randomness, distance, exact_law
+from methods.checking.enumeration import MOST_PATHS, EnumerationError, check_randomness, enumerate_law
 from methods.checking.laws import Fit, block_counts, fit, joint_law
+from methods.checking.progress import each
 from methods.checking.table_target import TableTarget
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
 from methods.trace import trace_fault
 
 GREEDY = SamplingParams()
+ROUNDING = 2e-6
+"""Laws are float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +137,62 @@ def law(
     sampling: SamplingParams,
     draws: int,
     blocks_per_call: int = 40,
+    prompts: Sequence[Sequence[int]] = (),
 ) -> Fit:
     """C9: the joint law of a block of tokens over at least ``draws`` blocks, the first of every call
-    and later ones; the calls have seeds ``sampling.seed`` onwards."""
+    and later ones; the calls have seeds ``sampling.seed`` onwards, and ``prompts`` in turn, whose
+    lengths are multiples of the period."""
     table = target.table
-    prompt = [token % table.vocab for token in range(table.period)]
-    calls = -(-draws // blocks_per_call)
-    outputs = (
-        method.decode(prompt, replace(sampling, seed=sampling.seed + call), blocks_per_call * table.period)
-        for call in range(calls)
-    )
-    return fit(
-        block_counts((result.tokens for result in outputs), table),
-        joint_law(table, sampling, target.logits_dtype),
-    )
+    given = prompts or [short_prompt(target)]
+    outputs = []
+    for call in each(range(-(-draws // blocks_per_call))):
+        seeded = replace(sampling, seed=sampling.seed + call)
+        outputs.append(method.decode(given[call % len(given)], seeded, blocks_per_call * table.period).tokens)
+    return fit(block_counts(outputs, table), joint_law(table, sampling, target.logits_dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """C9 without noise. ``excess`` is the total variation between the joint law of the tokens and the
+    target's, short of it by at most ``unseen``, the probability of what was not followed."""
+
+    excess: float
+    unseen: float
+    paths: int
+
+
+def followed_law(
+    method: DecodingMethod,
+    target: TableTarget,
+    sampling: SamplingParams,
+    max_new_tokens: int | None = None,
+    prompt: Sequence[int] | None = None,
+    most_paths: int = MOST_PATHS,
+) -> Followed:
+    """C9 by enumeration of what chance can do, the likeliest first: the joint law of the first ``period``
+    tokens behind ``prompt``, whose length is a multiple of ``period``. For small vocabularies; rounding
+    leaves about 1e-7.
+
+    ``max_new_tokens`` (default ``period``) is the cap of the calls: with a larger one drafts may be
+    deeper. Raises ``EnumerationError`` where enumeration cannot tell.
+    """
+    table = target.table
+    cap = table.period if max_new_tokens is None else max_new_tokens
+    given = short_prompt(target) if prompt is None else prompt
+
+    def block(seed: int = sampling.seed) -> tuple[int, ...]:
+        return tuple(method.decode(given, replace(sampling, seed=seed), cap).tokens[: table.period])
+
+    check_randomness(block)
+    blocks = itertools.product(range(table.vocab), repeat=table.period)
+    law = dict(zip(blocks, joint_law(table, sampling, target.logits_dtype).tolist(), strict=True))
+    found = enumerate_law(block, most_paths)
+    if found.excess(law) > ROUNDING:
+        # A method that keeps its drafts' laws elsewhere decides on drafts that look unread.
+        every = enumerate_law(block, most_paths, every_draft=True)
+        found = found if every.paths > most_paths else every
+    whole = found.paths <= most_paths
+    return Followed(found.excess(law), 0.0 if whole else max(0.0, 1 - found.followed), found.paths)
 
 
 def law_distance(
@@ -156,25 +201,16 @@ def law_distance(
     sampling: SamplingParams,
     max_new_tokens: int | None = None,
 ) -> float:
-    """C9 without noise: total variation between the joint law of the first ``period`` tokens, by
-    enumeration of all that chance can do, and the target's. For small vocabularies and few tokens;
-    rounding leaves about 1e-7.
+    """``followed_law`` of everything that can happen; ``EnumerationError`` if that is too much."""
+    found = followed_law(method, target, sampling, max_new_tokens)
+    if found.unseen:
+        raise EnumerationError(f"more than {MOST_PATHS} ways for the choices to fall")
+    return found.excess
 
-    ``max_new_tokens`` (default ``period``) is the cap of the calls: with a larger one drafts may be
-    deeper. Raises ``EnumerationError`` where enumeration cannot tell.
-    """
-    table = target.table
-    cap = table.period if max_new_tokens is None else max_new_tokens
-    prompt = [token % table.vocab for token in range(table.period)]
 
-    def block(seed: int = sampling.seed) -> tuple[int, ...]:
-        return tuple(method.decode(prompt, replace(sampling, seed=seed), cap).tokens[: table.period])
-
-    check_randomness(block)
-    found = exact_law(block)
-    blocks = itertools.product(range(table.vocab), repeat=table.period)
-    law = joint_law(table, sampling, target.logits_dtype).tolist()
-    return distance(found, dict(zip(blocks, law, strict=True)))
+def short_prompt(target: TableTarget) -> list[int]:
+    """One token for each place of a block."""
+    return [token % target.table.vocab for token in range(target.table.period)]
 
 
 def _difference(result: DecodeResult, expected: Sequence[int]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,8 @@ SIGMAS = 3.0
 SMALLEST_P = 1e-4
 _POOLED_BELOW = 5.0
 """Cells with fewer expected draws are tested together: chi-square needs counts."""
+_NEARLY_SURE = 3.09
+"""Standard deviations of 99.9 %."""
 
 
 def joint_law(table: LawTable, sampling: SamplingParams, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -72,17 +74,51 @@ def chi_square(counts: Tensor, law: Tensor) -> float:
     """p value of Pearson's test; 0 if something impossible was drawn."""
     if counts[law == 0].any():
         return 0.0
-    expected = law * counts.sum()
+    observed, expected = _cells(counts, law * counts.sum())
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    freedom = len(expected) - 1
+    return _p_value(freedom, float(statistic)) if freedom else 1.0
+
+
+def _cells(counts: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+    """Both without the impossible cells, and those too rare for the test in one."""
     rare = expected < _POOLED_BELOW
     cells = torch.stack((counts[~rare], expected[~rare]))
     if rare.any():
         cells = torch.cat((cells, torch.stack((counts[rare].sum(), expected[rare].sum()))[:, None]), 1)
-    cells = cells[:, cells[1] > 0]
-    statistic = ((cells[0] - cells[1]) ** 2 / cells[1]).sum()
-    freedom = cells.shape[1] - 1
+    observed, expected = cells[:, cells[1] > 0]
+    return observed, expected
+
+
+def _p_value(freedom: int, statistic: float) -> float:
+    half = torch.tensor([freedom / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(*half))
+
+
+def visible(law: Tensor, draws: int) -> float:
+    """The total variation from ``law`` [cells] at which chi-square on ``draws`` draws fails any other law
+    with a probability of 99.9 %; what differs among the rare cells only is not counted. At most 1.
+
+    A law that far off shifts the statistic by at least 4 * draws * distance ** 2 (Cauchy-Schwarz); how
+    it scatters around its new mean is taken as normal.
+    """
+    freedom = len(_cells(law, law.double() * draws)[1]) - 1
     if freedom < 1:
         return 1.0
-    return float(torch.special.gammaincc(torch.tensor(freedom / 2, dtype=torch.float64), statistic / 2))
+    critical = _smallest(lambda statistic: SMALLEST_P - _p_value(freedom, statistic))
+    shift = _smallest(
+        lambda shift: freedom + shift - _NEARLY_SURE * math.sqrt(2 * (freedom + 2 * shift)) - critical
+    )
+    return min(1.0, math.sqrt(shift / draws) / 2)
+
+
+def _smallest(rising: Callable[[float], float]) -> float:
+    """The smallest number from 0 to 2^20 at which ``rising`` is not negative."""
+    low, high = 0.0, float(1 << 20)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return high
 
 
 def _distance_bound(law: Tensor, draws: int) -> float:

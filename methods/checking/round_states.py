@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-import torch
 from torch import Tensor
 
-from methods.checking.states import StateReport
+from methods.checking.states import Looks, StateReport, at_every_length, difference, memory_difference
 from methods.interface import SamplingParams
 from methods.rounds import DraftSession, RoundMethod
 from methods.sampling import Draws
@@ -19,10 +18,14 @@ from methods.verification import Draft
 
 
 def watch_rounds(
-    method: RoundMethod, prompt_ids: Sequence[int], max_new_tokens: int, sampling: SamplingParams
+    method: RoundMethod,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    sampling: SamplingParams,
+    looks: Looks = at_every_length,
 ) -> StateReport:
-    """Decode with ``method`` and compare it with fresh passes after the prefill and every round but
-    the last, which nobody is told of.
+    """Decode with ``method`` and compare it with fresh passes after the prefill and every round that
+    ``looks`` but the last, which nobody is told of.
 
     ``memory`` covers the state and the features handed to the session.
     """
@@ -35,7 +38,7 @@ def watch_rounds(
         return states[-1]
 
     def watched_session(sampling: SamplingParams, draws: Draws) -> DraftSession:
-        watches.append(_Watch(new_session(sampling, draws), method, states[0]))
+        watches.append(_Watch(new_session(sampling, draws), method, states[0], len(prompt_ids), looks))
         return watches[-1]
 
     with (
@@ -50,19 +53,23 @@ def watch_rounds(
 class _Watch(DraftSession):
     """The inner session, and a comparison whenever something was committed."""
 
-    def __init__(self, inner: DraftSession, method: RoundMethod, state: State) -> None:
+    def __init__(
+        self, inner: DraftSession, method: RoundMethod, state: State, prompt: int, looks: Looks
+    ) -> None:
         self._inner, self._method, self._state = inner, method, state
+        self._prompt, self._looks = prompt, looks
         self._tokens: list[int] = []
-        self.verifications = -1
-        """Rounds seen; the first call of ``observe`` is about the prefill."""
+        self.verifications = 0
+        """Rounds compared; the first call of ``observe`` is about the prefill."""
         self.logits = self.memory = 0.0
 
     def observe(self, tokens: Sequence[int], taps: Tensor) -> None:
         first = not self._tokens
         self._tokens += tokens
-        self.verifications += 1
-        # Rows of the tokens the session has not seen yet, the new root left out.
-        self._compare(taps, len(self._tokens) - 1 if first else len(tokens))
+        if self._looks(len(self._tokens) - self._prompt):
+            self.verifications += not first
+            # Rows of the tokens the session has not seen yet, the new root left out.
+            self._compare(taps, len(self._tokens) - 1 if first else len(tokens))
         self._inner.observe(tokens, taps)
 
     def propose(self, budget: int) -> Draft:
@@ -76,16 +83,12 @@ class _Watch(DraftSession):
             return
         fresh = type(target).new_state(target)
         out = target.prefill(self._tokens[:-1], fresh, taps=reads)
-        self.memory = max(self.memory, state.difference(fresh))
+        self.memory = max(self.memory, memory_difference(state, fresh, [length]))
         for i, tap in enumerate(reads):
-            self.memory = max(self.memory, _largest(taps[:, i] - out.taps[tap][0, -count:]))
+            self.memory = max(self.memory, difference(taps[:, i], out.taps[tap][0, -count:]))
         mine, theirs = (
             target.logits(target.forward([self._tokens[-1]], one, record=True).hidden)
             for one in (state, fresh)
         )
-        self.logits = max(self.logits, _largest(mine - theirs))
+        self.logits = max(self.logits, difference(mine, theirs))
         state.rollback(length)
-
-
-def _largest(difference: Tensor) -> float:
-    return float(torch.as_tensor(difference).abs().max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +29,14 @@ class StateReport:
     memory: float
 
 
+Looks = Callable[[int], bool]
+"""Whether to compare at an output of so many tokens."""
+
+
+def at_every_length(tokens: int) -> bool:
+    return True
+
+
 @torch.no_grad()
 def watch_states(
     run: Lockstep,
@@ -36,8 +44,9 @@ def watch_states(
     prompt_ids: Sequence[int],
     max_new_tokens: int,
     stop_ids: Sequence[int] = (),
+    looks: Looks = at_every_length,
 ) -> StateReport:
-    """Decode with ``run`` and compare it with fresh passes after every verification.
+    """Decode with ``run`` and compare it with fresh passes after every verification that ``looks``.
 
     The committed tokens go through one prefill, as in no pipeline; the nodes in flight are then
     appended in one call, in the order in which stage 1 ran them.
@@ -47,13 +56,13 @@ def watch_states(
     verifications, logits, memory = 0, 0.0, 0.0
     while not pipeline.finished:
         run.cycle(pipeline)
-        if not pipeline.steps[-1].emitted:
+        if not pipeline.steps[-1].emitted or not looks(len(pipeline.transcript.tokens)):
             continue
         verifications += 1
         committed = [*prompt_ids, *pipeline.transcript.tokens[:-1]]
         fresh, law = _fresh(target, layers, committed, pipeline)
         assert run.verified is not None
-        logits = max(logits, _distance(run.verified, law))
+        logits = max(logits, difference(run.verified, law))
         for stage, (mine, theirs) in enumerate(zip(run.states, fresh, strict=True), 1):
             seen = sum(len(level) for level in pipeline.in_flight if pipeline.depth(level[0]) >= stage)
             memory = max(memory, _difference(mine, theirs, len(committed), seen))
@@ -83,14 +92,24 @@ def _difference(mine: State, theirs: State, committed: int, in_flight: int) -> f
     """Over the committed tokens and each of the ``in_flight`` nodes behind them."""
     if (mine.committed, mine.length) != (committed, committed + in_flight):
         return float("inf")
-    worst = 0.0
-    for a, b in zip(mine.caches, theirs.caches, strict=True):
-        for length in range(committed, committed + in_flight + 1):
-            for x, y in zip(a.contents(length), b.contents(length), strict=True):
-                worst = max(worst, _distance(x, y))
-    return worst
+    return memory_difference(mine, theirs, range(committed, committed + in_flight + 1))
 
 
-def _distance(mine: Tensor, theirs: Tensor) -> float:
+def memory_difference(mine: State, theirs: State, lengths: Iterable[int]) -> float:
+    """Largest difference between what the two remember of the first tokens, for every one of ``lengths``."""
+    caches = list(zip(mine.caches, theirs.caches, strict=True))
+    pairs = [
+        pair
+        for length in lengths
+        for a, b in caches
+        for pair in zip(a.contents(length), b.contents(length), strict=True)
+    ]
+    return max((difference(a, b) for a, b in pairs), default=0.0)
+
+
+def difference(mine: Tensor, theirs: Tensor) -> float:
+    """Largest absolute difference; relative to the largest value of ``theirs`` if that is above 1."""
+    if not theirs.numel():
+        return 0.0
     scale = max(1.0, float(theirs.abs().max()))
     return float((mine.float() - theirs.float()).abs().max()) / scale

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -114,12 +113,12 @@ class PrefixLayer:
     def __call__(self, x: Tensor, block: Block, cache: PrefixCache) -> Tensor:
         """Residual stream [1, count, hidden] -> the same with the prefix in it."""
         streams = x[0, :, : _HASH + 1].tolist()
-        seen = None if block.visible is None else block.visible[0].tolist()
+        owns = [
+            self._extend(cache, block, offset, int(token)) for offset, (token, _, _) in enumerate(streams)
+        ]
         out = x
-        for offset, (token, context, found) in enumerate(streams):
-            own = self._extend(cache, block, offset, int(token))
-            row = [True] * block.end if seen is None else seen[offset]
-            visible = 1 + sum(compress(cache.shares, row))
+        for offset, (visible, own) in enumerate(zip(self._visible(cache, block), owns, strict=True)):
+            _, context, found = streams[offset]
             written = Prefix(own.length, round(found * (1 << 24)), int(context))
             if visible % _MODULUS == own.hash and (own == written or not found):
                 mark = own
@@ -129,6 +128,13 @@ class PrefixLayer:
                 out = x.clone() if out is x else out
                 out[0, offset, _CONTEXT], out[0, offset, _HASH] = mark.context, mark.hash / (1 << 24)
         return out
+
+    def _visible(self, cache: PrefixCache, block: Block) -> list[int]:
+        """What the mask shows each new slot: the sum of the shares, and 1."""
+        if block.visible is None:
+            return [1 + sum(cache.shares[: block.end])] * block.count
+        shares = torch.tensor(cache.shares[: block.end])
+        return (1 + (block.visible[0, :, : len(shares)] * shares).sum(-1)).tolist()
 
     def _extend(self, cache: PrefixCache, block: Block, offset: int, token: int) -> Prefix:
         parent = block.parents[offset]

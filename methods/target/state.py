@@ -194,16 +194,6 @@ class State:
         if not block.record:
             self.commit()
 
-    def difference(self, other: State) -> float:
-        """Largest absolute difference between what the two states remember; inf if lengths differ."""
-        if self.length != other.length:
-            return float("inf")
-        worst = 0.0
-        for mine, theirs in zip(self.caches, other.caches, strict=True):
-            for a, b in zip(mine.contents(self.length), theirs.contents(self.length), strict=True):
-                worst = max(worst, float((a.float() - b.float()).abs().max()) if a.numel() else 0.0)
-        return worst
-
     def _reserve(self, length: int) -> None:
         if length <= self.capacity:
             return

@@ -77,7 +77,7 @@ def _model(family: str, layers: int, vocab: int) -> Any:
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 8,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": 1024,
         "initializer_range": 0.07 if family == "hybrid" else 0.2,
         "tie_word_embeddings": False,
         "bos_token_id": None,

@@ -11,12 +11,13 @@ import methods.rounds
 from harness import chat, journal, manifest, metrics
 from harness.checking.catalogue import CHECKS, chosen, run_check
 from harness.checking.outcome import Outcome
-from harness.checking.sizes import SIZES
+from harness.checking.sizes import SIZES, Sizes
 from harness.checking.subject import Subject
 from methods import verification
 from methods.drafting import vocabulary
 from methods.drafting.session import RowSession
 from methods.eagle3.session import Eagle3Session
+from methods.ngram import Ngram
 from methods.pipeline import decisions
 from methods.pipeline import method as pipeline_method
 from methods.pipeline.controller import PipelineController
@@ -144,12 +145,39 @@ FAULTS = [
     Fault("C25", "harness", journal.Journal, "_cut_torn_line", accept_anything),
     Fault("C26", "harness", manifest, "first_difference", accept_anything),
 ]
+LATE = [
+    # late in the prompt
+    Fault("C1", "ngram", RoundMethod, "decode", faults.forget_the_first_token_of_prompts(12)),
+    Fault("C1", "ngram", RoundMethod, "decode", faults.forget_the_first_token_of_prompts(48)),
+    Fault("C1", "ngram", RoundMethod, "decode", faults.forget_the_first_token_of_prompts(520)),
+    Fault("C9", "eagle3", RoundMethod, "decode", faults.forget_the_first_token_of_prompts(520)),
+    Fault("C1", "spd", Lockstep, "_prefill", faults.prefill_one_chunk),
+    Fault("C3", "spd", Lockstep, "_prefill", faults.prefill_one_chunk),
+    # late in the output
+    Fault("C1", "ngram", methods.rounds, "verify", faults.accept_the_first_draft_behind(40)),
+    Fault("C1", "ngram", methods.rounds, "verify", faults.accept_the_first_draft_behind(100)),
+    Fault("C1", "spd", Lockstep, "_verify", faults.accept_unverified_behind(130)),
+    Fault("C3", "ppsd", State, "rollback", faults.roll_back_one_less_behind(130)),
+    Fault("C4", "ngram", State, "keep", faults.never_roll_back_behind(130)),
+    Fault("C9", "ngram", verification, "target_token", faults.be_greedy_behind(130)),
+    Fault("C30", "spd", Transcript, "extend", faults.go_on_after_late_stop_ids),
+    # between prompts
+    Fault("C31", "ngram", Ngram, "session", faults.keep_the_session),
+    Fault("C31", "eagle3", RoundMethod, "decode", faults.answer_as_before),
+    Fault("C31", "ngram", RoundMethod, "decode", faults.answer_as_any_object_did),
+    # one sampling parameter alone
+    Fault("C9", "ngram", verification, "target_token", faults.heedless_of("temperature")),
+    Fault("C9", "ngram", verification, "target_token", faults.heedless_of("top_k")),
+    Fault("C9", "ngram", verification, "target_token", faults.heedless_of("top_p")),
+]
+"""What short prompts, short outputs, fresh objects and two sets of sampling parameters do not show."""
+FAULTS += LATE
 """C16 and C29 have tests of their own below: one needs processes, the other files."""
 
 
-def outcome(check: str, subject: str) -> Outcome:
+def outcome(check: str, subject: str, size: Sizes = SMALLEST) -> Outcome:
     (found,) = chosen([check])
-    return run_check(found, SUBJECTS[subject], SMALLEST)
+    return run_check(found, SUBJECTS[subject], size)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
@@ -171,6 +199,13 @@ def test_without_a_fault_the_check_passes(check, subject):
 
 def test_every_check_has_a_fault():
     assert {fault.meant for fault in FAULTS} | {"C16", "C29"} == {check.id for check in CHECKS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", LATE, ids=str)
+def test_a_late_fault_is_caught_at_the_default_size(monkeypatch, fault):
+    monkeypatch.setattr(fault.owner, fault.attribute, fault.replacement)
+    assert outcome(fault.meant, fault.subject, SIZES["quick"]).status == "failed"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.check import main
-from harness.checking import checks_for
+from harness.checking import checks_for, output
 from harness.checking.catalogue import CHECKS, IDS
 from harness.checking.cli import builtin
 from methods import registry
@@ -38,8 +38,23 @@ def test_a_line_per_check_and_json_last(capsys):
         ("C10", "not applicable"),
         ("C22", "not applicable"),
     ]
-    assert "C1   passed  greedy identity with plain decoding: 3 outputs, 48 tokens" in out
+    assert "C1   passed  greedy identity with plain decoding: 3 outputs, 304 tokens" in out
     assert "C10  not applicable: drafts are point masses" in out
+
+
+@pytest.mark.parametrize("every_s", [0.0, 30.0])
+def test_progress_and_time_left_of_every_check_on_stderr(capsys, monkeypatch, every_s):
+    monkeypatch.setattr(output, "EVERY_S", every_s)
+    assert main(["--size", "smallest", "--method", "autoregressive", "--only", "C1,C6"]) == 0
+    err = capsys.readouterr().err
+    if every_s:  # nothing that is over before
+        assert err == ""
+        return
+    assert "C1 greedy identity with plain decoding, autoregressive:" in err
+    assert "C6 trace identities, autoregressive:" in err and "100 %" in err
+    shares = [int(share) for share in re.findall(r"(\d+) %", err)]
+    assert len(set(shares)) > 3 and shares == sorted(shares)
+    assert re.search(r"\d\d:\d\d, about \d\d:\d\d left", err)
 
 
 def test_several_widths_are_several_subjects(capsys):
@@ -49,7 +64,7 @@ def test_several_widths_are_several_subjects(capsys):
 
 
 def test_the_table_of_checks_is_whole():
-    assert tuple(f"C{number}" for number in range(1, 30)) == IDS
+    assert tuple(f"C{number}" for number in range(1, 32)) == IDS
     assert all((check.of_method is None) != (check.of_harness is None) for check in CHECKS)
 
 
@@ -134,6 +149,15 @@ def test_a_method_that_raises_fails_its_checks(capsys, outside):
     code, result, _ = run(capsys, "--plugin", module, "--method", module, "--only", "C1")
     assert code == 1
     assert result["checks"][0]["reason"] == "ZeroDivisionError: division by zero"
+
+
+def test_a_method_that_hangs_is_not_asked_again(capsys, outside):
+    module = outside("hanging", ("start = first", "while len(prompt_ids) > 500: pass\n        start = first"))
+    code, result, _ = run(capsys, "--plugin", module, "--method", module, "--only", CHEAP, "--timeout", "1")
+    assert code == 1
+    reasons = [one["reason"] for one in result["checks"]]
+    assert reasons[0] == "took too long: no result within 1 s"
+    assert set(reasons[1:]) == {"not run, since C1 took too long"}
 
 
 def test_a_divergence_shows_tokens_logits_gap_and_what_was_in_flight(capsys, outside):
