@@ -39,7 +39,7 @@ def make_tokenizer(*, adds_bos: bool, template: str | None = TEMPLATE, has_bos: 
     return tokenizer
 
 
-def save_target(directory: Path) -> Path:
+def save_target(directory: Path, context: int = CONTEXT) -> Path:
     """A random Llama of four layers with a byte-level tokenizer, as transformers stores them."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -51,7 +51,7 @@ def save_target(directory: Path) -> Path:
         num_hidden_layers=LAYERS,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=context,
         initializer_range=0.2,
         eos_token_id=None,
         bos_token_id=0,
