@@ -18,7 +18,8 @@ from harness.speed import Result, Settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 after one line for input that cannot be used; 130 interrupted."""
+    """Exit code 0; 1 if a method changed its target; 2 after one line for input that cannot be used; 130
+    interrupted."""
     return exit_code(lambda: execute(_parser().parse_args(argv)))
 
 

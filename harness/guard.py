@@ -29,12 +29,12 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
-def guarded(command: Callable[[], int], resumes: bool = False) -> int:
+def guarded(command: Callable[[], int], resumes: bool = False, grace_s: float = GRACE_S) -> int:
     """The exit code of ``command``, run in a child of this process; 0 only if it returned 0.
 
     Call it first thing, with little imported and no thread started. Signals go to the child, and its end
-    by a signal becomes this process's own. A child that hangs beyond a ``limit`` is killed; if the
-    command ``resumes`` what it began, it is started again and passes over the prompt it hung in.
+    by a signal becomes this process's own. A child that hangs ``grace_s`` beyond a ``limit`` is killed;
+    if the command ``resumes`` what it began, it is started again and passes over the prompt it hung in.
     """
     hung: list[str] = []
     while True:
@@ -44,7 +44,7 @@ def guarded(command: Callable[[], int], resumes: bool = False) -> int:
             sys.stdout.flush()
             finished()
             return code
-        child.watch()
+        child.watch(grace_s)
         if child.killed_in is None or not resumes or _launched():
             return child.answer()
         hung.append(child.killed_in)
@@ -64,18 +64,18 @@ class _Child:
     _rest: bytes = b""
     _interrupt_at: float | None = None
 
-    def watch(self) -> None:
+    def watch(self, grace_s: float) -> None:
         """Return when the child has ended, by itself or because it was killed here."""
         sources = [self.signals.pipe, self.link]
         while True:
-            ready, _, _ = select.select(sources, [], [], self._patience())
+            ready, _, _ = select.select(sources, [], [], self._patience(grace_s))
             if self.link in ready and not self._listen():
                 sources.remove(self.link)
             if self.signals.pipe in ready:
                 self._hear()
             self._pass_on_interrupt()
             ended, self.status = os.waitpid(self.pid, os.WNOHANG)
-            if not ended and self._overdue():
+            if not ended and self._overdue(grace_s):
                 self.killed_in = self.news["what"]
                 os.kill(self.pid, signal.SIGKILL)
                 ended, self.status = os.waitpid(self.pid, 0)
@@ -85,15 +85,15 @@ class _Child:
                 self.signals.restore()
                 return
 
-    def _patience(self) -> float | None:
+    def _patience(self, grace_s: float) -> float | None:
         """Seconds until there is something to do although nothing was heard."""
         until = self.news.get("until")
-        moments = [self._interrupt_at, None if until is None else until + GRACE_S]
+        moments = [self._interrupt_at, None if until is None else until + grace_s]
         return min((max(0.0, at - time.monotonic()) for at in moments if at is not None), default=None)
 
-    def _overdue(self) -> bool:
+    def _overdue(self, grace_s: float) -> bool:
         until = self.news.get("until")
-        return until is not None and time.monotonic() >= until + GRACE_S
+        return until is not None and time.monotonic() >= until + grace_s
 
     def _listen(self) -> bool:
         """Take in what was told; whether there can be more."""

@@ -38,7 +38,7 @@ def functions() -> Functions:
 
 def replaced(before: Functions) -> str | None:
     """The first name whose function is not the one that it was ``before``; None if there is none."""
-    now = functions()
+    now = functions() if before else {}
     for name, (function, code) in before.items():
         found = now.get(name, (None, None))
         if found[0] is not function or found[1] is not code:

@@ -51,6 +51,12 @@ def gather_nothing(cache: AttentionCache, base: int, slots) -> None:
     pass
 
 
+def round_a_weight(method, target, options):
+    ORIGINAL[Ngram, "__init__"](method, target, options)
+    weight = target.hf.get_input_embeddings().weight.data
+    weight.copy_((8 * weight).round() / 8)
+
+
 def see_every_node(state: State, start: int, parents, record: bool) -> Block:
     block = ORIGINAL[State, "_tree_block"](state, start, parents, record)
     assert block.visible is not None
@@ -283,5 +289,6 @@ PLACES = [
     (RoundMethod, "_step"),
     (RoundMethod, "decode"),
     (Ngram, "session"),
+    (Ngram, "__init__"),
 ]
 ORIGINAL = {(owner, name): getattr(owner, name) for owner, name in PLACES}

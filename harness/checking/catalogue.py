@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from harness.checking import (
     clock_checks,
     drafter_checks,
+    guard_checks,
     law_checks,
     long_checks,
     output_checks,
@@ -19,6 +20,7 @@ from harness.checking import (
 from harness.checking.outcome import Measured, NotApplicable, Outcome
 from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
+from harness.checking.watch import watching
 from harness.time_limit import OutOfTime, limit
 from methods.errors import RunFailure, UsageError
 
@@ -74,6 +76,8 @@ CHECKS = (
     Check("C29", "tables from records", of_harness=record_checks.tables),
     Check("C30", "caps, stop ids and seeds late in an output", long_checks.ends, cost=4),
     Check("C31", "many prompts through one object", long_checks.many_prompts, cost=3),
+    Check("C32", "target, tokenizer and configuration left as they are", guard_checks.unchanged),
+    Check("C35", "methods that exit, end their process or hang", of_harness=guard_checks.endings),
 )
 IDS = tuple(check.id for check in CHECKS)
 
@@ -90,7 +94,7 @@ def chosen(ids: Iterable[str] | None) -> tuple[Check, ...]:
 
 
 def run_check(check: Check, subject: Subject | None, sizes: Sizes) -> Outcome:
-    """Run one check; whatever a method raises is a fault of the method.
+    """Run one check; whatever a method raises is a fault of the method, and so is a changed target.
 
     ``subject`` None is the harness. Usage errors of options and interrupts pass through.
     """
@@ -98,7 +102,7 @@ def run_check(check: Check, subject: Subject | None, sizes: Sizes) -> Outcome:
     figure = bound = reason = ""
     label = _label(subject)
     try:
-        with limit(sizes.limit_s, f"{check.id} of {label}"):
+        with watching() as watch, limit(sizes.limit_s, f"{check.id} of {label}"):
             found = _measure(check, subject, sizes)
         figure, bound = found.figure, found.bound
         status, reason = ("passed", "") if found.fault is None else ("failed", found.fault)
@@ -110,6 +114,8 @@ def run_check(check: Check, subject: Subject | None, sizes: Sizes) -> Outcome:
         status, reason = "failed", f"{HANGS}: {error}"
     except BaseException as error:
         status, reason = "failed", " ".join(f"{type(error).__name__}: {error}".split())
+    if watch.fault is not None:
+        status, reason = "failed", watch.fault
     seconds = time.perf_counter() - started
     return Outcome(check.id, check.title, label, status, figure, bound, reason, seconds)  # type: ignore[arg-type]
 

@@ -16,6 +16,7 @@ from harness.checking import output, real_checks, sizes, worlds
 from harness.checking.catalogue import IDS, chosen, planned, run_checks
 from harness.checking.outcome import Outcome
 from harness.checking.subject import Subject
+from harness.checking.watch import watching
 from harness.cli import DEFAULT_PRESET, Dtype
 from harness.entry import Parser, path, positive, seconds
 from harness.options import parse_pairs, typed
@@ -62,7 +63,8 @@ def execute(argv: Sequence[str]) -> int:
     checks = chosen(None if args.only is None else args.only.split(","))
     subjects = subjects_of(args)
     for subject in subjects:
-        subject.build(worlds.family("llama"), 1)  # refuses options that cannot be used
+        with watching():  # a target changed by this is built anew for the checks
+            subject.build(worlds.family("llama"), 1)  # refuses options that cannot be used
     real = _real(args, subjects)
     started = time.perf_counter()
     outcomes: list[Outcome] = []

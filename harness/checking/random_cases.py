@@ -16,10 +16,12 @@ from harness.checking.state_checks import facts
 from methods import registry
 from methods.checking.scripted import sometimes
 from methods.checking.scripting import script_output
+from methods.errors import RunFailure
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
 from methods.pipeline.method import PipelineMethod
 from methods.rounds import RoundMethod
 from methods.target.partition import split_layers
+from methods.target.seal import Seal
 from methods.target.target import Target
 from methods.target.tiny import FAMILIES
 from methods.trace import chain_fault, output_fault
@@ -134,12 +136,25 @@ def _uneven(rng: random.Random, n: int) -> list[int]:
 
 
 def run_case(case: Case, totals: Totals) -> str | None:
-    """Decode and compare; the fault, None if there is none. What a method raises is a fault."""
+    """Decode and compare; the fault, None if there is none. What a method raises is a fault, and so is a
+    target that is not what it was."""
     totals.prompts += 1
     totals.methods[case.method] += 1
+    seal = Seal(case.target, code={})  # no plugin can be here that replaces functions
+    fault = _fault(case, totals)
+    difference = seal.difference()
+    if difference is None:
+        return fault
+    worlds.forget()  # or the cases to come would run on it
+    return f"the target was changed: {difference}"
+
+
+def _fault(case: Case, totals: Totals) -> str | None:
     try:
         return _run(case, totals)
-    except Exception as error:
+    except (KeyboardInterrupt, RunFailure):
+        raise
+    except BaseException as error:
         return " ".join(f"{type(error).__name__}: {error}".split())
 
 

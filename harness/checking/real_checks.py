@@ -12,7 +12,9 @@ from harness.checking.outcome import Outcome
 from harness.checking.subject import Subject
 from methods import registry
 from methods.checking.gates import GREEDY
+from methods.errors import RunFailure, TargetChanged
 from methods.interface import DecodingMethod
+from methods.target.seal import Seal
 from methods.target.target import Target
 from methods.trace import trace_fault
 
@@ -46,8 +48,10 @@ def load(preset_name: str, dtype: str | None, prompts: int, data_dir: Path | Non
 
 def identity(subject: Subject, world: RealWorld, checkpoint: str | None) -> Outcome:
     """C1 in float32, C2 in half precision: every prompt exact, a tie or a mismatch; the first mismatch,
-    or else the first tie, is told. ``UsageError`` if the method cannot be built on this target."""
+    or else the first tie, is told. ``UsageError`` if the method cannot be built on this target,
+    ``TargetChanged`` if it changed it: the others' outputs would be of another one."""
     started = time.perf_counter()
+    seal = Seal(world.target)
     method = _build(subject, world, checkpoint)
     statuses: list[str] = []
     told: dict[str, str] = {}
@@ -62,10 +66,14 @@ def identity(subject: Subject, world: RealWorld, checkpoint: str | None) -> Outc
             if found.divergence is not None and statuses.count(found.status) == 1:
                 told[found.status] = f"first {found.status}, prompt {len(statuses)}: {found.divergence}"
             fault = fault or trace_fault(result)
-    except Exception as error:
+    except (KeyboardInterrupt, RunFailure):
+        raise
+    except BaseException as error:
         fault = " ".join(f"{type(error).__name__}: {error}".split())
     if "mismatch" in statuses:
         fault = fault or told.get("mismatch") or "an output ends at another place than plain decoding's"
+    if (difference := seal.difference()) is not None:
+        raise TargetChanged(f"{subject.label} changed the target {world.preset}: {difference}")
     figure = f"{counted(statuses)} of {len(world.prompts)} prompts, {_tokens(world.expected)} tokens"
     figure += f", {accepted} of {drafted} drafts accepted" if drafted else ""
     return Outcome(

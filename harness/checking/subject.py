@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.checking import watch
 from harness.checking.outcome import NotApplicable
 from methods import registry
 from methods.interface import DecodingMethod
@@ -58,10 +59,12 @@ class Subject:
         return tuple(n for n in wanted if n <= layers)
 
     def build(self, target: Target, n: int | None = None, **changes: Any) -> DecodingMethod:
-        """The method on ``target``, in one process; ``n`` only counts where none was given."""
+        """The method on ``target``, in one process; ``n`` only counts where none was given. The target is
+        watched from here on: see ``harness.checking.watch``."""
         options = {key: value for key, value in self.options.items() if key not in ("runtime", "layout")}
         if self.has("n") and n is not None:
             options.setdefault("n", n)
+        watch.see(target)
         return registry.create(self.method, target, options | changes)
 
     def rounds(self, target: Target) -> RoundMethod:

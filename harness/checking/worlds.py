@@ -60,6 +60,12 @@ def reference(target: Target) -> DecodingMethod:
     return registry.create("autoregressive", target)
 
 
+def forget() -> None:
+    """Build anew what was built: somebody has changed it."""
+    for built in (table, family, reference):
+        built.cache_clear()
+
+
 def prompt(count: int, vocab: int, seed: int = 0) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocab, (count,), generator=generator).tolist()

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harness.first_turns import first_turns
-from harness.presets import load_preset
 from harness.speed.result import Ratio, Result, Settings
+from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved, seconds
 from methods import registry
 from methods.interface import SamplingParams
-from methods.target import Target, load_target
+from methods.target import Target
 
 AIMS = {"float32": (1.05, 0.85), "bfloat16": (1.25, 0.70)}
 """dtype -> AR's speed wished for, against ``generate`` and against the floor."""
@@ -24,10 +23,7 @@ AIMS = {"float32": (1.05, 0.85), "bfloat16": (1.25, 0.70)}
 
 def measure(settings: Settings) -> Iterator[Result]:
     """Seconds per decoded token of the three arms, for each dtype; the prefill is in none of them."""
-    preset = load_preset(settings.preset)
-    for dtype in settings.dtypes:
-        target = load_target(preset.target, dtype)
-        (prompt,) = first_turns(target, preset)
+    for dtype, target, prompt in targets(settings):
         arms = {
             "AR": ar_arm(target, prompt, settings.tokens),
             "generate": generate_arm(target, prompt, settings.tokens),

@@ -11,12 +11,11 @@ from dataclasses import replace
 
 import torch
 
-from harness.first_turns import first_turns
-from harness.presets import load_preset
 from harness.projection import Devices, project, verdicts
 from harness.records import StepArrays
 from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
+from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import ToldOptions, ToldSpd
 from harness.timing import phases_by_cycle, steady
@@ -24,7 +23,7 @@ from methods import registry
 from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.distributed.rank_process import Report
 from methods.pipeline.distributed.ranks import THREADS, close
-from methods.target import Target, load_target
+from methods.target import Target
 
 STAGES, DRAFT_LAYERS, RIGHT = 2, 1, 0.8
 OF_S, WITHIN = 0.85, 0.10
@@ -35,13 +34,10 @@ AR, RANKS, LAYERS, PROJECTED = "AR, one core", "n = 2, a core each", "AR / S", "
 def measure(settings: Settings) -> Iterator[Result]:
     """Seconds per token for each dtype: of both, what S would make of AR's, and the projection from the
     ranks' own clocks."""
-    preset = load_preset(settings.preset)
     threads = torch.get_num_threads()
     torch.set_num_threads(THREADS)
     try:
-        for dtype in settings.dtypes:
-            target = load_target(preset.target, dtype)
-            (prompt,) = first_turns(target, preset)
+        for dtype, target, prompt in targets(settings):
             yield _measured(target, prompt, settings, f"{settings.preset} {dtype}")
     finally:
         torch.set_num_threads(threads)

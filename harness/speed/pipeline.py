@@ -8,10 +8,9 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from harness.first_turns import first_turns
-from harness.presets import load_preset
 from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
+from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved, seconds
 from harness.speed.told import ToldDrafter
 from methods import registry
@@ -20,7 +19,7 @@ from methods.interface import SamplingParams
 from methods.pipeline.lockstep import Lockstep
 from methods.spd.draft_module import DraftModule
 from methods.spd.method import Spd
-from methods.target import Target, load_target
+from methods.target import Target
 
 STAGES = 8
 AIM = 1 / 1.25
@@ -29,11 +28,8 @@ AIM = 1 / 1.25
 
 def measure(settings: Settings) -> Iterator[Result]:
     """Seconds per cycle of SPD, n = 8, one draft layer; the drafter runs, a script decides."""
-    preset = load_preset(settings.preset)
     tokens = max(settings.tokens, 3 * STAGES)
-    for dtype in settings.dtypes:
-        target = load_target(preset.target, dtype)
-        (prompt,) = first_turns(target, preset)
+    for dtype, target, prompt in targets(settings):
         options = {"n": STAGES, "draft_layers": 1, "untrained": True}
         method = registry.create("spd", target, options)
         assert isinstance(method, Spd)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from harness.drafters import preset_checkpoint
-from harness.first_turns import first_turns
 from harness.paper_rows import PAPER_ROWS
 from harness.presets import Preset, load_preset
 from harness.speed.result import Ratio, Result, Settings
+from harness.speed.targets import targets
 from harness.speed.timing import interleaved, seconds
 from methods import registry
 from methods.errors import UsageError
 from methods.interface import DecodingMethod, SamplingParams
 from methods.replay import KnownOutput
-from methods.target import Target, load_target
+from methods.target import Target
 
 FASTER = 20.0
 """Seconds of the decode loops of all rows / of their replays, at least."""
@@ -29,11 +29,8 @@ GREEDY = SamplingParams()
 def measure(settings: Settings) -> Iterator[Result]:
     """Seconds per output token of all rows together, for each dtype."""
     preset = load_preset(settings.preset)
-    for dtype in settings.dtypes:
-        target = load_target(preset.target, dtype)
-        methods = rows(target, preset)
-        (prompt,) = first_turns(target, preset)
-        yield compared(target, methods, prompt, settings, f"{settings.preset} {dtype}")
+    for dtype, target, prompt in targets(settings):
+        yield compared(target, rows(target, preset), prompt, settings, f"{settings.preset} {dtype}")
 
 
 def rows(target: Target, preset: Preset) -> list[DecodingMethod]:

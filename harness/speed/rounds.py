@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.first_turns import first_turns
-from harness.presets import load_preset
 from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
+from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import DRAFT_VOCABULARY
 from methods import registry
@@ -31,7 +30,7 @@ from methods.eagle3.method import Eagle3, Eagle3Options
 from methods.eagle3.session import Eagle3Session
 from methods.interface import SamplingParams, Step
 from methods.sampling import Draws
-from methods.target import Target, load_target
+from methods.target import Target
 from methods.verification import Draft
 
 RIGHT = 0.8
@@ -45,10 +44,7 @@ GREEDY = SamplingParams()
 def measure(settings: Settings) -> Iterator[Result]:
     """Per dtype: seconds per token of AR and of rounds, per round and for its passes alone, per draft
     pass, and per target pass of 1, 4 and 8 tokens."""
-    preset = load_preset(settings.preset)
-    for dtype in settings.dtypes:
-        target = load_target(preset.target, dtype)
-        (prompt,) = first_turns(target, preset)
+    for dtype, target, prompt in targets(settings):
         output = registry.create("autoregressive", target).decode(prompt, GREEDY, settings.tokens).tokens
         methods = {m: ScriptedEagle3(target, m, output) for m in SPEEDUPS}
         for method in methods.values():

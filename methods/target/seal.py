@@ -13,7 +13,7 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
-from methods.loaded_code import functions, replaced
+from methods.loaded_code import Functions, functions, replaced
 from methods.target.rotary import Rotary
 
 _CHUNK = 1 << 26
@@ -32,12 +32,13 @@ class Seal:
     """A target with its tokenizer and configuration as they are now, and the code they run on.
 
     Objects and functions are held by identity, numbers by value, tensors (parameters, buffers and what
-    the target derives from them) by place, shape and content.
+    the target derives from them) by place, shape and content. ``code`` is that of several targets, if
+    another one's seal holds it.
     """
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Any, code: Functions | None = None) -> None:
         self._target = target
-        self._functions = functions()
+        self._functions = functions() if code is None else code
         self._facts: Facts = dict(_facts(target))
         self._hashes = {name: content() for name, content in _contents(target, self._facts)}
         self._to_hash: list[str] = []

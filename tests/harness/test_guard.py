@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import time_limit
 from harness.records import read_baseline, read_records
 from harness.time_limit import OutOfTime, limit
 
@@ -22,8 +23,6 @@ PROGRAM = """
 import itertools, os, sys, time
 from harness import guard
 from harness.time_limit import OutOfTime, finished, limit
-
-guard.GRACE_S = 0.3
 
 def caught(seconds, body):
     try:
@@ -48,7 +47,7 @@ STUCK = "any(itertools.repeat(False))"
 
 def start(command: str, resumes: bool = False) -> subprocess.Popen[str]:
     """A program that is nothing but the guarded ``command``, in a process group of its own."""
-    code = PROGRAM + f"sys.exit(guard.guarded(lambda: {command}, resumes={resumes}))"
+    code = PROGRAM + f"sys.exit(guard.guarded(lambda: {command}, resumes={resumes}, grace_s=0.3))"
     return subprocess.Popen(
         # A test run in the background may ignore interrupts, and hand that on.
         [sys.executable, "-c", "import signal; signal.signal(2, signal.default_int_handler)\n" + code],
@@ -90,6 +89,27 @@ def test_nothing_but_finished_work_gives_0(command: str, code: int, words: str) 
     returned, out, err = ends(command)
     assert (returned, out) == (code, "")
     assert err == words if words.startswith("error") or not words else words in err
+
+
+@pytest.mark.parametrize(
+    "module", ["harness.run", "harness.check", "harness.soak", "harness.bench", "paper_tables"]
+)
+def test_every_command_that_runs_methods_is_guarded(module: str) -> None:
+    code = f"""
+import os, runpy
+from harness import entry
+entry.exit_code = lambda *_: os._exit(0)
+runpy.run_module({module!r}, run_name="__main__")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: the process was ended with exit code 0, before its work was done\n"
 
 
 def test_input_and_output_are_the_commands() -> None:
@@ -138,7 +158,8 @@ def test_a_signal_ends_both(kind: signal.Signals) -> None:
     assert not Path(f"/proc/{child}").exists()
 
 
-def test_a_limit_is_no_exception_and_comes_again() -> None:
+def test_a_limit_is_no_exception_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_limit, "_AGAIN_S", 0.1)
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(OutOfTime), limit(0.05, "stubborn"):
         try:
@@ -187,13 +208,12 @@ from harness import guard
 from harness.run import main
 
 fake_world.install()
-guard.GRACE_S = 0.3
 parent = os.getpid()
 for method in sys.argv[2:]:
-    line = f"--method {method} --benchmark gsm8k --max-new-tokens 8 --timeout 2"
+    line = f"--method {method} --benchmark gsm8k --max-new-tokens 8 --warmup 0 --timeout 1"
     line += f" --results {sys.argv[1]}/{method}"
     print(method, flush=True)
-    code = guard.guarded(lambda: main(line.split()), resumes=True)
+    code = guard.guarded(lambda: main(line.split()), resumes=True, grace_s=0.3)
     if os.getpid() != parent:
         sys.exit(code)
     print(code, flush=True)
@@ -230,7 +250,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path
     ("method", "error"),
     [
         ("fake-exits", "SystemExit: 0"),
-        ("fake-hangs", "OutOfTime: no result within 2 s"),
+        ("fake-hangs", "OutOfTime: no result within 1 s"),
         ("fake-stuck", "OutOfTime: no result within the time limit, and the method could not be interrupted"),
     ],
 )

@@ -12,10 +12,11 @@ from conftest import random_ids, tiny
 
 from harness import bench, speed
 from harness.presets import load_preset
-from harness.speed import autoregressive, distributed, emulation, replay, rounds, timing
+from harness.speed import autoregressive, distributed, emulation, replay, rounds, targets, timing
 from harness.speed.result import Ratio, Result, Settings
 from methods import registry
 from methods.checking.scripted import sometimes
+from methods.errors import TargetChanged
 from methods.target import load_target
 
 
@@ -97,19 +98,34 @@ def test_every_subject_has_a_measurement(subject: str) -> None:
 
 def test_arms_of_autoregressive_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny("qwen3")
-    monkeypatch.setattr(autoregressive, "load_target", lambda name, dtype: target)
-    monkeypatch.setattr(autoregressive, "first_turns", lambda *_: [random_ids(9)])
+    monkeypatch.setattr(targets, "load_target", lambda name, dtype: target)
+    monkeypatch.setattr(targets, "first_turns", lambda *_: [random_ids(9)])
     (found,) = autoregressive.measure(Settings(dtypes=("float32",), tokens=6, repeats=2))
     assert set(found.seconds) == {"AR", "generate", "floor"}
     assert all(len(times) == 2 and min(times) > 0 for times in found.seconds.values())
     assert [ratio.aim for ratio in found.ratios] == [1.05, 0.85]
 
 
+def test_a_method_that_changes_the_target_ends_the_measurement(monkeypatch, capsys) -> None:
+    target = tiny("llama")
+    monkeypatch.setattr(targets, "load_target", lambda name, dtype: target)
+    monkeypatch.setattr(targets, "first_turns", lambda *_: [random_ids(9)])
+    monkeypatch.setattr(autoregressive, "generate_arm", lambda target, *_: lambda: spoil(target))
+    with pytest.raises(TargetChanged, match=r"smollm2-135m float32, .* lm_head.weight was changed"):
+        bench.main(["autoregressive", "--dtype", "float32", "--tokens", "2", "--repeats", "1"])
+    assert "{" not in capsys.readouterr().out
+
+
+def spoil(target) -> float:
+    target.hf.lm_head.weight.data.mul_(1.25)
+    return 1.0
+
+
 @pytest.mark.slow
 def test_two_ranks_are_told_what_to_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny("llama")
-    monkeypatch.setattr(distributed, "load_target", lambda name, dtype: target)
-    monkeypatch.setattr(distributed, "first_turns", lambda *_: [random_ids(9)])
+    monkeypatch.setattr(targets, "load_target", lambda name, dtype: target)
+    monkeypatch.setattr(targets, "first_turns", lambda *_: [random_ids(9)])
     (found,) = distributed.measure(Settings(dtypes=("float32",), tokens=30, repeats=2))
     assert "stages of 3;5 layers" in found.case
     assert {len(times) for times in found.seconds.values()} == {2}

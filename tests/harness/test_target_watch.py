@@ -21,6 +21,8 @@ from methods.errors import TargetChanged
 from methods.ngram import Ngram
 from methods.target.target import Target
 from methods.target.tiny import tiny_target
+from paper_tables.plan import SPECS, Row, Size
+from paper_tables.runs import Sheet, fill
 
 LINE = "--benchmark gsm8k --prompts 3 --max-new-tokens 8 --warmup 0"
 WEIGHT = "model.layers.3.mlp.down_proj.weight was changed"
@@ -194,3 +196,14 @@ def test_a_watch_that_finds_nothing_leaves_the_files_alone(target, tmp_path) -> 
     with Journal(tmp_path / "records.jsonl") as journal, TargetWatch(Seal(target), ["x"], [journal]) as watch:
         watch.look()
     assert [path.name for path in tmp_path.iterdir()] == ["records.jsonl"]
+
+
+def test_a_table_stores_nothing_of_a_method_that_changes_the_target(
+    target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Mutating, "moment", staticmethod(lambda where, calls: calls == 2), raising=False)
+    size = Size(prompts={0.0: 2}, max_new_tokens=8)
+    sheet = Sheet(SPECS["1"], "quick", size, "smollm2-135m", tmp_path / "table", tmp_path / "runs")
+    with pytest.raises(TargetChanged, match="method 'mutating' changed the target"):
+        fill(sheet, [Row.of("mutating", "mutating")])
+    assert not list((tmp_path / "table").rglob("*.jsonl"))

@@ -10,6 +10,7 @@ import seeded_faults as faults
 import methods.rounds
 from harness import chat, journal, manifest, metrics
 from harness.checking.catalogue import CHECKS, chosen, run_check
+from harness.checking.guard_checks import endings
 from harness.checking.outcome import Outcome
 from harness.checking.sizes import SIZES, Sizes
 from harness.checking.subject import Subject
@@ -113,6 +114,7 @@ FAULTS = [
     Fault("C9", "eagle3", methods.rounds, "verify", faults.accept_the_first_draft),
     Fault("C10", "eagle3", verification.DraftLaw, "of", classmethod(faults.report_a_flatter_law), ("C9",)),
     Fault("C11", "ngram", verification, "target_token", faults.greedy_token, ("C9",)),
+    Fault("C32", "ngram", Ngram, "__init__", faults.round_a_weight),
     Fault("C4", "ngram", State, "keep", faults.never_roll_back, ("C1", "C3")),
     Fault("C15", "eagle3 tree", State, "_tree_block", faults.see_every_node),
     Fault("C14", "ngram", State, "_tree_block", faults.place_the_tree_one_further),
@@ -172,7 +174,7 @@ LATE = [
 ]
 """What short prompts, short outputs, fresh objects and two sets of sampling parameters do not show."""
 FAULTS += LATE
-"""C16 and C29 have tests of their own below: one needs processes, the other files."""
+"""C16, C29 and C35 have tests of their own below: they need processes or files."""
 
 
 def outcome(check: str, subject: str, size: Sizes = SMALLEST) -> Outcome:
@@ -198,7 +200,7 @@ def test_without_a_fault_the_check_passes(check, subject):
 
 
 def test_every_check_has_a_fault():
-    assert {fault.meant for fault in FAULTS} | {"C16", "C29"} == {check.id for check in CHECKS}
+    assert {fault.meant for fault in FAULTS} | {"C16", "C29", "C35"} == {check.id for check in CHECKS}
 
 
 @pytest.mark.slow
@@ -214,6 +216,16 @@ def test_two_runtimes_that_differ_are_noticed(monkeypatch):
     assert outcome("C16", "ppsd").status == "passed"
     monkeypatch.setattr(PipelineController, "end_cycle", faults.count_cycles_twice)
     assert outcome("C16", "ppsd").status == "failed"
+
+
+def test_a_parent_that_believes_its_child_is_noticed():
+    blind = """
+import os
+from harness.guard import _Child
+_Child.answer = lambda child: os.waitstatus_to_exitcode(child.status)
+"""
+    assert endings().fault is None
+    assert endings(["leaves"], prelude=blind).fault == "leaves in run ended with 0, not 1"
 
 
 def test_a_table_that_is_not_its_records_is_noticed(tmp_path):

@@ -64,7 +64,7 @@ def test_several_widths_are_several_subjects(capsys):
 
 
 def test_the_table_of_checks_is_whole():
-    assert tuple(f"C{number}" for number in range(1, 32)) == IDS
+    assert tuple(f"C{number}" for number in (*range(1, 33), 35)) == IDS
     assert all((check.of_method is None) != (check.of_harness is None) for check in CHECKS)
 
 
@@ -158,6 +158,16 @@ def test_a_method_that_hangs_is_not_asked_again(capsys, outside):
     reasons = [one["reason"] for one in result["checks"]]
     assert reasons[0] == "took too long: no result within 1 s"
     assert set(reasons[1:]) == {"not run, since C1 took too long"}
+
+
+def test_a_method_that_changes_the_target_fails_whatever_looks_at_it_and_nothing_else(capsys, outside):
+    spoil = "hasattr(self.target, 'hf') and self.target.hf.get_input_embeddings().weight.data[3].add_(1)"
+    module = outside("mutating", ("start = first", f"{spoil}; start = first"))
+    code, result, _ = run(capsys, "--plugin", module, "--method", module, "--only", "C1,C32")
+    assert code == 1
+    reasons = {one["reason"] for one in result["checks"]}
+    assert reasons == {"the target was changed: model.embed_tokens.weight was changed"}
+    assert run(capsys, "--method", "ngram", "--only", "C1,C32")[0] == 0
 
 
 def test_a_divergence_shows_tokens_logits_gap_and_what_was_in_flight(capsys, outside):

@@ -10,6 +10,7 @@ import seeded_faults
 import methods.rounds
 from harness.checking.random_cases import Totals, draw, run_case
 from harness.soak import main
+from methods.ngram import Ngram
 
 
 def test_cases_are_reproducible_and_cover_every_method_family_and_rule():
@@ -39,6 +40,15 @@ def test_a_fault_is_one_command_that_repeats_it(monkeypatch, capsys):
     monkeypatch.undo()
     assert main(command.split()[3:]) == 0
     assert "no difference" in capsys.readouterr().out
+
+
+def test_a_changed_target_is_a_fault_and_is_not_used_again(monkeypatch, capsys):
+    index = next(i for i in range(100) if (case := draw(2, i)).method == "ngram" and case.family == "llama")
+    with monkeypatch.context() as changed:
+        changed.setattr(Ngram, "__init__", seeded_faults.round_a_weight)
+        assert main(["--case", f"2:{index}"]) == 1
+    assert "the target was changed: model.embed_tokens.weight was changed" in capsys.readouterr().out
+    assert main(["--case", f"2:{index}"]) == 0
 
 
 @pytest.mark.parametrize(
