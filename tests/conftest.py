@@ -87,6 +87,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="short",
         help="full: every cell of the identity checks with 20 prompts of 64 tokens, without a time limit",
     )
+    parser.addoption(
+        "--golden-update", action="store_true", help="write the golden files of tests/golden anew"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
