@@ -18,9 +18,9 @@ from harness.records import Key
 from harness.timing import chrome_trace, fill_level, phases_by_cycle, times_of
 from methods.errors import UsageError
 from methods.interface import Step
-from methods.pipeline.distributed.clock import PHASES
-from methods.pipeline.distributed.layout import Layout
-from methods.pipeline.distributed.rank_process import Report
+from methods.pipeline.distributed.progress import PHASES
+from methods.pipeline.distributed.rank import Report
+from methods.pipeline.layout import Layout
 
 LOG, SUMMARY, TRACE = "timings.jsonl", "timings.json", "trace.json"
 

@@ -78,8 +78,8 @@ def device_run(source: Plan, mode: DeviceMode, profile_name: str, timings: bool 
 
 def devices_of_plan(plan: Plan, profile: Profile) -> Devices:
     """A device per stage, and one for the drafter unless the method's layout puts it beside stage 1."""
-    from methods.pipeline.distributed.layout import Layout
     from methods.pipeline.drafter import Drafter
+    from methods.pipeline.layout import Layout
     from methods.pipeline.method import PipelineMethod
 
     (method, *others) = plan.methods.values()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.emulated import Emulation
 from harness.profiles import Profile
 from harness.projection import Devices
 from harness.timing import CycleTimes, cycle_times, steady
 from methods.interface import DecodeResult, SamplingParams
-from methods.pipeline.distributed.emulated import Emulation
 from methods.pipeline.distributed.job import Job, Request
-from methods.pipeline.distributed.layout import Layout
-from methods.pipeline.distributed.rank_process import Report
+from methods.pipeline.distributed.rank import Report
 from methods.pipeline.distributed.ranks import Ranks
+from methods.pipeline.layout import Layout
 from methods.target.partition import split_layers
 
 _PROMPT = (0,) * 16
@@ -45,7 +45,7 @@ def emulate(
     """Decode ``tokens`` tokens after the first on ``devices``, one process each, with the verdicts
     ``accepted``. Raises ``RunFailure`` if a process is lost."""
     layout = Layout(len(devices.stage_s), own_drafter=not devices.beside_first)
-    emulation = Emulation(
+    workload = Emulation(
         stage_s=devices.stage_s,
         draft_s=devices.draft_s,
         accepted=tuple(accepted),
@@ -55,18 +55,13 @@ def emulate(
         hidden=profile.hidden,
     )
     job = Job(
-        source=None,
         layout=layout,
         stage_layers=tuple(split_layers(profile.num_layers, layout.n)),
         reads=profile.anchors,
         series=devices.series,
         draft_layers=0,
-        vocabulary=None,
-        build=None,
-        options=None,
-        tied_head=False,
         device="cpu",
-        emulation=emulation,
+        workload=workload,
     )
     request = Request(_PROMPT, SamplingParams(), "point-mass", tokens + 1, (), 1, len(_PROMPT), timings)
     reports = Ranks.of(layout).decode(job, request)

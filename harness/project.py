@@ -26,7 +26,7 @@ from harness.projection import Devices, devices_of, project, recorded_verdicts
 from harness.records import read_records
 from harness.timing import by_fill, chrome_trace
 from methods.errors import UsageError
-from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.layout import Layout
 from methods.target.partition import check_stage_layers
 
 _ASSUMED_VERDICTS = 4096

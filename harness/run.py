@@ -25,6 +25,7 @@ from harness.runner import Outcome, run
 from harness.sharding import ALONE, join
 from harness.summary import brief, summary, table
 from harness.time_limit import finished, started_again
+from methods.environment import environment_rank, under_launcher
 
 SUMMARY = "summary.json"
 
@@ -43,10 +44,9 @@ def execute(argv: Sequence[str]) -> int:
         request = replace(request, fresh=False)
     process_per_stage = request.emulate is not None or request.options.get("runtime") == "distributed"
     if process_per_stage and "RANK" in os.environ:
-        from methods.pipeline.distributed import rendezvous
         from methods.pipeline.distributed.ranks import serve_as_rank
 
-        if rendezvous.under_torchrun() and rendezvous.environment_rank()[0] != 0:
+        if under_launcher() and environment_rank()[0] != 0:
             finished()
             serve_as_rank()  # a launcher started this process as one of the pipeline's ranks
     shard = ALONE if process_per_stage else join()

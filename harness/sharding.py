@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
+from methods.environment import environment_number, environment_rank, under_launcher, world_size
 from methods.errors import UsageError
 
 Value = TypeVar("Value")
@@ -48,7 +49,7 @@ class Shard:
 
     def agreed(self, value: Callable[[], Value]) -> Value:
         """``value()`` of rank 0, for all."""
-        from methods.pipeline.distributed.rendezvous import put, take
+        from methods.pipeline.distributed.launcher import put, take
 
         key = self._key()
         if self.rank:
@@ -78,9 +79,7 @@ def join() -> Shard:
     """This process's share under torchrun, on the GPU of its local rank; else ``ALONE``."""
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         return ALONE
-    from methods.pipeline.distributed import rendezvous  # needs torch
-
-    shared = rendezvous.under_torchrun() and rendezvous.environment_number("WORLD_SIZE") != 1
+    shared = under_launcher() and environment_number("WORLD_SIZE") != 1
     return _joined() if shared else ALONE
 
 
@@ -89,10 +88,10 @@ def _joined() -> Shard:
     """One per process: a second one would count its calls from the start again."""
     import torch
 
-    from methods.pipeline.distributed import rendezvous
+    from methods.pipeline.distributed import launcher
 
-    rank, local_rank = rendezvous.environment_rank()
+    rank, local_rank = environment_rank()
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
-    address, server = rendezvous.join()
-    return Shard(rank, int(os.environ["WORLD_SIZE"]), address.connect("shards"), server)
+    address, server = launcher.join()
+    return Shard(rank, world_size(), address.connect("shards"), server)

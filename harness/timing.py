@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from methods.interface import Step
-from methods.pipeline.distributed.clock import PHASES, Span
-from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.distributed.progress import PHASES, Span
+from methods.pipeline.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ from harness.training.session import TrainingSession, configuration
 from methods.drafting import checkpoint
 from methods.drafting.source import resolve
 from methods.drafting.vocabulary import DraftVocabulary
+from methods.environment import environment_number, environment_rank, under_launcher
 from methods.errors import UsageError
-from methods.pipeline.distributed.rendezvous import environment_number, environment_rank, under_torchrun
 from methods.target.loading import DTYPES, load_target
 from methods.target.target import Target
 from methods.training.batches import Batches
@@ -207,7 +207,7 @@ def _ranks() -> Iterator[None]:
     if environment_number("WORLD_SIZE") in (None, 1):
         yield
         return
-    if not under_torchrun():
+    if not under_launcher():
         raise UsageError(
             "WORLD_SIZE is set without RANK, MASTER_ADDR and MASTER_PORT: start with torchrun, or unset it"
         )

@@ -235,8 +235,8 @@ def better_drafters(subject: Subject, sizes: Sizes) -> Measured:
 
 def runtimes(subject: Subject, sizes: Sizes) -> Measured:
     """C16."""
-    from methods.pipeline.distributed.layout import Layout
     from methods.pipeline.distributed.ranks import Ranks
+    from methods.pipeline.layout import Layout
 
     n = subject.given_n or sizes.stages[0]
     target = worlds.family("hybrid")

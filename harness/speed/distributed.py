@@ -21,7 +21,7 @@ from harness.speed.told import ToldOptions, ToldSpd
 from harness.timing import phases_by_cycle, steady
 from methods import registry
 from methods.interface import DecodeResult, SamplingParams
-from methods.pipeline.distributed.rank_process import Report
+from methods.pipeline.distributed.rank import Report
 from methods.pipeline.distributed.ranks import THREADS, close
 from methods.target import Target
 

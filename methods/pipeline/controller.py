@@ -60,6 +60,11 @@ class Verdict:
         the committed prefix, and the survivors."""
         return [i for i, node in enumerate(self.seen_by(stage)) if i == 0 or node.id in self.survivors]
 
+    @property
+    def gone(self) -> list[int]:
+        """Ids of what is no longer in flight, the old root among them."""
+        return [node.id for level in self.levels for node in level if node.id not in self.survivors]
+
 
 class PipelineController:
     """Drives ``n`` stages with drafts of width ``width`` (1 = a chain) until the transcript ends.

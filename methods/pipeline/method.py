@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args
 
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
-from methods.pipeline.distributed.client import Distributed
-from methods.pipeline.distributed.layout import Layout
-from methods.pipeline.distributed.rendezvous import check_world
+from methods.pipeline.distributed.launcher import check_world
+from methods.pipeline.distributed.ranks import Distributed
 from methods.pipeline.drafter import Drafter, critical_layers
+from methods.pipeline.layout import Layout
 from methods.pipeline.lockstep import Lockstep
 from methods.pipeline.replay import DraftLogits, replay_chain
 from methods.replay import KnownOutput, Replayed

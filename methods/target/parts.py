@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from methods.errors import UsageError
 from methods.target.files import locate, weights_sha256
+from methods.target.part import Part
 from methods.target.target import Target
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Layers ``first`` to ``last`` (exclusive), the token embedding, the head. The final norm, which
-    is small, is always there."""
-
-    first: int = 0
-    last: int = 0
-    embedding: bool = False
-    head: bool = False
-
-    def holds(self, key: str, tied: bool) -> bool:
-        """Whether the tensor a checkpoint names ``key`` belongs to this part."""
-        layer = re.search(r"(?:^|\.)layers\.(\d+)\.", key)
-        if layer is not None:
-            return self.first <= int(layer[1]) < self.last
-        if "embed_tokens" in key:
-            return self.embedding or (self.head and tied)
-        return self.head if "lm_head" in key else key.endswith("norm.weight")
-
-
-class TargetSource(Protocol):
-    """How another process obtains the same target. It must pickle."""
-
-    def load(self, part: Part, device: torch.device) -> Target:
-        """A target of which only ``part`` has weights; everything else is on the meta device.
-
-        Raises ``UsageError`` if the files are missing or are not those of this source.
-        """
 
 
 @dataclass(frozen=True)

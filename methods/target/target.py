@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,13 +14,11 @@ from torch.nn import functional as F
 from methods.errors import UsageError
 from methods.target.fused import RMSNorm
 from methods.target.layer import build_layers
+from methods.target.part import Part
 from methods.target.rotary import Rotary
 from methods.target.shape import TargetShape
 from methods.target.stages import Stage
 from methods.target.state import State
-
-if TYPE_CHECKING:
-    from methods.target.parts import TargetSource
 
 PREFILL_CHUNK = 512
 """Tokens per prefill pass: bounds the attention mask, and is the same on every machine."""
@@ -152,3 +150,13 @@ class Target:
     def fingerprint(self) -> dict[str, Any]:
         """What identifies this target in a record or a drafter's checkpoint."""
         return {"target": self.name, **self.hashes, "dtype": str(self.dtype).removeprefix("torch.")}
+
+
+class TargetSource(Protocol):
+    """How another process obtains the same target. It must pickle."""
+
+    def load(self, part: Part, device: torch.device) -> Target:
+        """A target of which only ``part`` has weights; everything else is on the meta device.
+
+        Raises ``UsageError`` if the files are missing or are not those of this source.
+        """

@@ -1,4 +1,4 @@
-"""Lines of record files of every kind, as runs wrote them: they stay readable, and new runs write the same."""
+"""Lines of record files of every kind, as runs wrote them; new runs write the same."""
 
 from __future__ import annotations
 

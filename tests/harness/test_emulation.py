@@ -10,9 +10,9 @@ from harness.profiles import load_profile
 from harness.projection import Devices, project
 from harness.timing import by_fill, chrome_trace, cycle_times, steady
 from methods.interface import Step
-from methods.pipeline.distributed.clock import PHASES, Span
-from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.distributed.progress import PHASES, Span
 from methods.pipeline.distributed.ranks import Ranks
+from methods.pipeline.layout import Layout
 
 TRACE = [True, True, False, True, True, True, False]
 

@@ -1,41 +1,34 @@
-"""Starting the ranks, asking them, and watching that all of them live."""
+"""The ranks of this process: starting them, asking them, noticing that one is lost; and the decode call
+of a pipeline method, handed to them."""
 
 from __future__ import annotations
 
 import atexit
-import os
-import pickle
+import dataclasses
 import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
-from methods.errors import RunFailure
-from methods.pipeline.distributed import rank_process
-from methods.pipeline.distributed.job import Job, Request
-from methods.pipeline.distributed.layout import Layout
-from methods.pipeline.distributed.post import socket_mesh
-from methods.pipeline.distributed.rank_process import Decode, Prepare, Report, Stop
-from methods.pipeline.distributed.rendezvous import (
-    Address,
-    check_world,
-    environment_rank,
-    join,
-    open_store,
-    put,
-    take,
-    under_torchrun,
-)
+from methods.code import file_hashes
+from methods.environment import environment_rank, under_launcher, world_size
+from methods.errors import RunFailure, UsageError
+from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.pipeline.distributed import rank
+from methods.pipeline.distributed.job import Job, LoadedWorkload, Request
+from methods.pipeline.distributed.launcher import check_world, join, kill, open_store, put, start, take
+from methods.pipeline.distributed.rank import Decode, Prepare, Report, Stop
 from methods.pipeline.distributed.watch import Watch
+from methods.pipeline.drafter import Drafter, critical_layers
+from methods.pipeline.layout import Layout
+from methods.registry import modules
+from methods.target.target import PREFILL_CHUNK, Target
+from methods.transcript import Transcript
+from methods.verification import ProposalRule
 
-_PRELOAD = ("methods.pipeline.distributed.rank_process", "methods.registry", "transformers.modeling_utils")
-"""Imported once, in the process that the ranks are forked from."""
 THREADS = 1
 """Of a rank. A stage on CPUs stands for a device, and the smallest one there is a core."""
 _GRACE_S = 2.0
@@ -50,12 +43,12 @@ class Ranks:
     def __init__(self, layout: Layout, threads: int = THREADS) -> None:
         check_world(layout)
         self.layout, self.world = layout, layout.world
-        self.address, self._own_store = join() if under_torchrun() else open_store()
+        self.address, self._own_store = join() if under_launcher() else open_store()
         self._store, self._answers = self.address.connect("control"), self.address.connect("control")
         """To ask, and to wait for answers: in threads of their own, so with a connection each."""
-        self._jobs: dict[bytes, int] = {}
+        self._jobs: list[Job] = []
         self._order = 0
-        self.processes = _start(self.world, self.address, threads)
+        self.processes = start(self.world, self.address, threads, rank.run_rank)
         self._failure: str | None = None
         self._asking = False
         self._news = threading.Event()
@@ -83,12 +76,11 @@ class Ranks:
 
     def prepare(self, job: Job) -> int:
         """Make the ranks load ``job``, unless they have; returns its number."""
-        key = pickle.dumps(job)
-        if key not in self._jobs:
+        if job not in self._jobs:
             self._watch.layout = job.layout
             self._ask(Prepare(len(self._jobs), job))
-            self._jobs[key] = len(self._jobs)
-        return self._jobs[key]
+            self._jobs.append(job)
+        return self._jobs.index(job)
 
     def decode(self, job: Job, request: Request) -> list[Report]:
         """One report per rank; the first has the result."""
@@ -104,26 +96,26 @@ class Ranks:
         processes, self.processes = self.processes, []
         self._watch.stop()
         if self._failure is None:
-            put(self._store, rank_process.order_key(self._order), Stop())
+            put(self._store, rank.order_key(self._order), Stop())
             deadline = time.monotonic() + (0.0 if at_once else _GRACE_S)
             for process in processes:
                 process.join(max(0.0, deadline - time.monotonic()))
-        _kill(processes)
+        kill(processes)
         if self._previous is not None:
             signal.signal(signal.SIGUSR1, self._previous)
         atexit.unregister(self.close)
 
     def _ask(self, order: Any) -> list[Report]:
         number, self._order = self._order, self._order + 1
-        keys = [rank_process.report_key(number, rank) for rank in range(self.world)]
+        keys = [rank.report_key(number, each) for each in range(self.world)]
         with self._attention():
-            put(self._store, rank_process.order_key(number), order)
+            put(self._store, rank.order_key(number), order)
             # In a thread of its own: waiting in the store cannot be interrupted, an event can.
             threading.Thread(target=self._await, args=(keys,), daemon=True).start()
             self._news.wait()
             self._check()
             reports = [take(self._store, key) for key in keys]
-        for key in [*keys, rank_process.order_key(number)]:
+        for key in [*keys, rank.order_key(number)]:
             self._store.delete_key(key)
         return reports
 
@@ -154,7 +146,7 @@ class Ranks:
     def _fail(self, message: str) -> None:
         """Called by the watcher, in its thread."""
         self._failure = message
-        _kill(self.processes)
+        kill(self.processes)
         self._news.set()
         if self._main is not None and not self._asking:
             signal.pthread_kill(self._main.ident or 0, signal.SIGUSR1)
@@ -172,64 +164,84 @@ def close() -> None:
 def serve_as_rank(threads: int = THREADS) -> None:
     """Be one of the ranks a launcher started; rank 0's place is taken by a child of its process."""
     address, _ = join()
-    rank, local_rank = environment_rank()
-    rank_process.run_rank(rank, local_rank, int(os.environ["WORLD_SIZE"]), address, {}, threads)
+    own_rank, local_rank = environment_rank()
+    rank.run_rank(own_rank, local_rank, world_size(), address, {}, threads)
 
 
-def _start(world: int, address: Address, threads: int) -> list[BaseProcess]:
-    """Ranks as children that are forked from a process with everything imported and nothing run.
-    Under a launcher only rank 0 is missing."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(list(_PRELOAD))
-    ranks = [environment_rank()] if under_torchrun() else [(rank, rank) for rank in range(world)]
-    sockets = socket_mesh(world if len(ranks) == world else 1)
-    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
-    with _environment(**settings), _without_main_module():
-        processes = [
-            context.Process(
-                target=rank_process.run_rank,
-                args=(rank, local_rank, world, address, sockets[rank], threads),
-                name=f"rank {rank}",
-                daemon=True,
+class Distributed:
+    """Decodes like ``Lockstep``, one rank per stage. ``reports`` are those of the last call; with
+    ``timings`` they hold every phase of every cycle.
+
+    Raises ``UsageError`` for a target that exists in this process only, and for a world of ranks
+    that does not fit the layout.
+    """
+
+    def __init__(
+        self,
+        method: DecodingMethod,
+        layout: Layout,
+        stage_layers: Sequence[int],
+        drafter: Drafter,
+        tied_head: bool,
+    ) -> None:
+        target: Target = method.target
+        if target.source is None:
+            raise UsageError(
+                f"the distributed runtime loads the parts of a target from files; {target.name!r} has none"
             )
-            for rank, local_rank in ranks
-        ]
-        try:
-            for process in processes:
-                process.start()
-        finally:
-            for end in (end for ends in sockets for end in ends.values()):
-                end.close()  # the ranks have their own, and notice when the other side has none any more
-    return list(processes)
+        self._target = target
+        self.reports: list[Report] = []
+        self.timings = False
+        self.job = Job(
+            layout=layout,
+            stage_layers=tuple(stage_layers),
+            reads=drafter.reads,
+            series=drafter.series,
+            draft_layers=critical_layers(drafter, stage_layers, not layout.own_drafter),
+            device=str(target.device).split(":")[0],
+            workload=LoadedWorkload(
+                source=target.source,
+                build=type(method),
+                # What a request says anyway is left out: equal jobs share what the ranks have loaded.
+                options=dataclasses.replace(method.options, runtime="lockstep", width=1, proposal=None),
+                vocabulary=None if drafter.vocabulary.is_full else tuple(drafter.vocabulary.ids.tolist()),
+                tied_head=tied_head,
+                sources=tuple(file_hashes(modules(type(method))).items()),
+            ),
+        )
 
+    def decode(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_new_tokens: int,
+        stop_ids: Sequence[int],
+        rule: ProposalRule,
+        width: int,
+    ) -> DecodeResult:
+        """See ``DecodingMethod.decode``; raises ``RunFailure`` if a rank fails."""
+        self._target.check_prompt(prompt_ids)
+        Transcript(max_new_tokens, stop_ids)  # refuses what cannot be asked for, before the ranks see it
+        request = Request(
+            tuple(prompt_ids),
+            sampling,
+            rule,
+            self._target.room(prompt_ids, max_new_tokens),
+            tuple(stop_ids),
+            width,
+            PREFILL_CHUNK,
+            self.timings,
+        )
+        self.reports = Ranks.of(self.job.layout).decode(self.job, request)
+        result = self.reports[0].result
+        assert result is not None
+        return result
 
-@contextmanager
-def _without_main_module() -> Iterator[None]:
-    """Children started meanwhile do not import this program's main module: they run none of it, and
-    a script without the usual guard would start ranks of its own there."""
-    main: dict[str, Any] = vars(sys.modules["__main__"])
-    hidden: dict[str, Any] = {name: main.pop(name) for name in ("__spec__", "__file__") if name in main}
-    main["__spec__"] = None
-    try:
-        yield
-    finally:
-        main.update(hidden)
-
-
-def _kill(processes: list[BaseProcess]) -> None:
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.join()
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """``values`` for the processes started meanwhile: OpenMP reads them when it is loaded."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    def describe(self) -> dict[str, Any]:
+        layout = self.job.layout
+        return {
+            "runtime": "distributed",
+            "layout": "n+1" if layout.own_drafter else "n",
+            "ranks": layout.world,
+            "threads": THREADS,
+        }

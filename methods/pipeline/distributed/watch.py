@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-from methods.pipeline.distributed.layout import Layout
+from methods.pipeline.distributed.launcher import Address, take
 from methods.pipeline.distributed.progress import PROMPT, STUCK_S
-from methods.pipeline.distributed.rank_process import BEAT_S, beat_key, failure_key
-from methods.pipeline.distributed.rendezvous import Address, take
+from methods.pipeline.distributed.rank import BEAT_S, beat_key, failure_key
+from methods.pipeline.layout import Layout
 
 SILENT_S = 6.0
 """Without a sign of life for this long, a process is taken for stopped."""

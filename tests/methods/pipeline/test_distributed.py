@@ -15,8 +15,8 @@ from methods import registry
 from methods.drafting import checkpoint
 from methods.errors import UsageError
 from methods.interface import DecodeResult, SamplingParams
-from methods.pipeline.distributed.layout import Layout
 from methods.pipeline.distributed.ranks import Ranks
+from methods.pipeline.layout import Layout
 from methods.ppsd import checkpoint as ppsd
 from methods.target.target import Target
 

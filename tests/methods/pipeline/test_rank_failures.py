@@ -21,13 +21,13 @@ from torch.distributed import HashStore
 from methods import registry
 from methods.errors import RunFailure, UsageError
 from methods.interface import SamplingParams
-from methods.pipeline.distributed import post
 from methods.pipeline.distributed import ranks as ranks_module
-from methods.pipeline.distributed.post import socket_mesh
+from methods.pipeline.distributed import transport
+from methods.pipeline.distributed.launcher import put
 from methods.pipeline.distributed.progress import PROMPT, Progress
-from methods.pipeline.distributed.rank_process import beat_key
+from methods.pipeline.distributed.rank import beat_key
 from methods.pipeline.distributed.ranks import Ranks
-from methods.pipeline.distributed.rendezvous import put
+from methods.pipeline.distributed.transport import socket_mesh
 from methods.pipeline.distributed.watch import SILENT_S, STUCK_S, Watch
 from methods.target.files import weights_sha256
 from methods.target.parts import DirectorySource
@@ -125,7 +125,9 @@ def test_a_rank_that_cannot_load_is_named(tmp_path):
     pipeline = method(Target(whole.hf, None, "saved", hashes, source))
     job = pipeline.distributed.job
     other = dataclasses.replace(source, hashes={**hashes, "sha256": "f" * 64})
-    pipeline.distributed.job = dataclasses.replace(job, source=other)
+    pipeline.distributed.job = dataclasses.replace(
+        job, workload=dataclasses.replace(job.workload, source=other)
+    )
     with pytest.raises(RunFailure, match=r"rank \d \(.*\) failed: UsageError: target .* has weights"):
         pipeline.decode(random_ids(6), SamplingParams(), 3)
 
@@ -252,7 +254,7 @@ def test_the_watchers_own_pause_is_nobodys_fault():
 
 
 def test_ranks_start_where_files_are_few(monkeypatch):
-    monkeypatch.setattr(post, "_files_allowed", lambda: 1024)
+    monkeypatch.setattr(transport, "_files_allowed", lambda: 1024)
     assert [len(ends) for ends in socket_mesh(31)] == [0] * 31
     few = socket_mesh(3)
     assert [sorted(ends) for ends in few] == [[1, 2], [0, 2], [0, 1]]

@@ -21,7 +21,6 @@ from methods.errors import UsageError
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.progress import STUCK_S
-from methods.pipeline.distributed.setup import Sizes
 from methods.pipeline.drafter import Features
 from methods.pipeline.tree import Level, Node, Proposal
 
@@ -32,9 +31,9 @@ _RIGHT, _WRONG = 0, 1
 
 @dataclass(frozen=True)
 class Emulation:
-    """``stage_s``: seconds of each stage; ``draft_s``, ``verify_s``: of the drafter and of norm, head
-    and choice on the last stage; ``hop_s``: what a hidden state is under way between two stages on
-    top of the real message; ``jitter``: relative standard deviation of a stage's time.
+    """A workload of waits. ``stage_s``: seconds of each stage; ``draft_s``, ``verify_s``: of the drafter and
+    of norm, head and choice on the last stage; ``hop_s``: what a hidden state is under way between two
+    stages on top of the real message; ``jitter``: relative standard deviation of a stage's time.
     ``accepted``: the verdicts of a recorded run, in order, repeated as needed. ``hidden`` is the
     width of the residual stream whose messages are sent (bfloat16)."""
 
@@ -56,15 +55,18 @@ class Emulation:
                 f"for {STUCK_S:g} s counts as stuck"
             )
 
+    def set_up(self, job: Job, rank: int, device: torch.device) -> EmulatedSetup:
+        return EmulatedSetup(self, job, rank)
+
 
 class EmulatedSetup:
     """A rank that waits instead of computing. Chains only: a trace does not say what a tree would
     have held."""
 
-    def __init__(self, job: Job, rank: int) -> None:
-        assert job.emulation is not None
-        self.job, self.rank, self._emulation = job, rank, job.emulation
-        self.sizes = Sizes(job.emulation.hidden, torch.empty(0, dtype=torch.bfloat16))
+    def __init__(self, emulation: Emulation, job: Job, rank: int) -> None:
+        self.job, self.rank, self._emulation = job, rank, emulation
+        self.hidden = emulation.hidden
+        self.like = torch.empty(0, dtype=torch.bfloat16)
         self.vocabulary = DraftVocabulary(2)
         _sleep_exactly()
 
@@ -78,7 +80,7 @@ class EmulatedSetup:
         return EmulatedDecisions(self._emulation.accepted)
 
     def embed(self, tokens: list[int]) -> Tensor:
-        return self.sizes.like.new_zeros(1, len(tokens), self.sizes.hidden)
+        return self.like.new_zeros(1, len(tokens), self.hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
         wait(self._emulation.verify_s)

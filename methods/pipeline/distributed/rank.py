@@ -19,20 +19,15 @@ import torch
 import torch.distributed as dist
 
 from methods.interface import DecodeResult
-from methods.pipeline.distributed.clock import Span
-from methods.pipeline.distributed.emulated import EmulatedSetup
 from methods.pipeline.distributed.job import Job, Request
-from methods.pipeline.distributed.links import TAGS_PER_SET
-from methods.pipeline.distributed.post import Post, Sockets
-from methods.pipeline.distributed.progress import Progress
-from methods.pipeline.distributed.rendezvous import Address, put, take
-from methods.pipeline.distributed.setup import LinkSets, LoadedSetup
+from methods.pipeline.distributed.launcher import Address, put, take
+from methods.pipeline.distributed.links import JobLinks
+from methods.pipeline.distributed.progress import Progress, Span
+from methods.pipeline.distributed.transport import Sockets, Transport
 from methods.pipeline.distributed.worker import Worker
 
 BEAT_S = 0.5
 """Seconds between two signs of life."""
-_WIDTHS = 16
-"""Draft widths for which tags are set aside per job."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ def run_rank(
     try:
         threading.Thread(target=_beat, args=(rank, address, progress), daemon=True).start()
         _meet(rank, world, address)
-        _serve(rank, local_rank, address, Post(sockets), progress)
+        _serve(rank, local_rank, address, Transport(sockets), progress)
         code = 0
     except BaseException as error:
         _tell(rank, address, error)
@@ -116,8 +111,9 @@ def _meet(rank: int, world: int, address: Address) -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(days=30))
 
 
-def _serve(rank: int, local_rank: int, address: Address, post: Post, progress: Progress) -> None:
-    store, links, order = address.connect("control"), {}, 0
+def _serve(rank: int, local_rank: int, address: Address, transport: Transport, progress: Progress) -> None:
+    store, order = address.connect("control"), 0
+    links: dict[int, JobLinks] = {}
     while True:
         progress.begin("waiting for a prompt", patient=True)
         message = take(store, order_key(order))
@@ -126,7 +122,7 @@ def _serve(rank: int, local_rank: int, address: Address, post: Post, progress: P
         report = Report()
         if isinstance(message, Prepare) and rank < message.job.layout.world:
             progress.begin("loading its part", patient=True)
-            links[message.number] = _prepare(message, rank, local_rank, post)
+            links[message.number] = _prepare(message, rank, local_rank, transport)
         elif isinstance(message, Decode) and message.number in links:
             progress.begin("decoding", patient=False)
             report = _decode(links[message.number], message.request, rank, progress)
@@ -134,18 +130,17 @@ def _serve(rank: int, local_rank: int, address: Address, post: Post, progress: P
         order += 1
 
 
-def _prepare(order: Prepare, rank: int, local_rank: int, post: Post) -> LinkSets:
+def _prepare(order: Prepare, rank: int, local_rank: int, transport: Transport) -> JobLinks:
     device = torch.device(order.job.device)
     if device.type == "cuda":
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    emulated = order.job.emulation is not None
-    setup = EmulatedSetup(order.job, rank) if emulated else LoadedSetup(order.job, rank, device)
-    return LinkSets(setup, post, order.number * _WIDTHS * TAGS_PER_SET)
+    setup = order.job.workload.set_up(order.job, rank, device)
+    return JobLinks(setup, order.job, rank, transport, order.number)
 
 
-def _decode(links: LinkSets, request: Request, rank: int, progress: Progress) -> Report:
-    worker = Worker(links.setup, links.of(request.width), request, progress)
+def _decode(links: JobLinks, request: Request, rank: int, progress: Progress) -> Report:
+    worker = Worker(links, request, progress)
     started = time.process_time()
     result = worker.decode()
     used = time.process_time() - started
