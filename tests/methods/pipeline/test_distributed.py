@@ -6,6 +6,7 @@ One set of rank processes serves all cells; they are forked once and load what e
 import dataclasses
 import itertools
 import signal
+from itertools import pairwise
 
 import pytest
 import torch
@@ -15,10 +16,12 @@ from methods import registry
 from methods.drafting import checkpoint
 from methods.errors import UsageError
 from methods.interface import DecodeResult, SamplingParams
+from methods.pipeline.distributed.links import TAGS_PER_LINKS, first_tag
 from methods.pipeline.distributed.ranks import Ranks
 from methods.pipeline.layout import Layout
 from methods.ppsd import checkpoint as ppsd
 from methods.target.target import Target
+from methods.verification import MAX_WIDTH
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +138,7 @@ def test_caps_stop_ids_and_one_token_prompts():
 
 
 def test_a_prompt_passes_in_chunks_through_all_stages(monkeypatch):
-    for module in ("lockstep", "distributed.client"):
+    for module in ("lockstep", "distributed.ranks"):
         monkeypatch.setattr(f"methods.pipeline.{module}.PREFILL_CHUNK", 4)
     for name, layout in itertools.product(("spd", "ppsd"), ("n+1", "n")):
         lockstep, distributed = methods(name, "hybrid", 3, layout)
@@ -166,3 +169,20 @@ def test_a_target_of_this_process_only_is_refused():
     options = {"n": 2, "untrained": True, "runtime": "distributed"}
     with pytest.raises(UsageError, match="from files; 'mine' has none"):
         registry.create("spd", target, options).decode([1], GREEDY, 2)
+
+
+def test_no_two_sets_of_links_share_a_tag():
+    """Once, the 17th width of a job took the tags of the next job."""
+    ranges = [
+        range(first, first + TAGS_PER_LINKS)
+        for job in range(3)
+        for first in (first_tag(job, width, world=9) for width in (1, 2, 16, 17, 18, MAX_WIDTH))
+    ]
+    starts = sorted(ranges, key=lambda tags: tags.start)
+    assert all(before.stop <= after.start for before, after in pairwise(starts))
+
+
+def test_tags_that_run_out_are_refused():
+    for job, width, world in ((0, 0, 9), (0, MAX_WIDTH + 1, 9), (0, 1, TAGS_PER_LINKS), (1 << 20, 1, 9)):
+        with pytest.raises(UsageError, match=r"tags|jobs"):
+            first_tag(job, width, world)
