@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
+import os
+import subprocess
 import sys
 
 import pytest
@@ -24,11 +25,8 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help(command: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    module, *rest = command.split()
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(sys, "argv", [module, *rest, "--help"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    assert ended.value.code == 0
-    check_text(request, f"help/{command.replace(' ', '-')}.txt", capsys.readouterr().out)
+def test_help(command: str, request: pytest.FixtureRequest) -> None:
+    argv = [sys.executable, "-m", *command.split(), "--help"]
+    shown = subprocess.run(argv, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
+    assert shown.returncode == 0, shown.stderr
+    check_text(request, f"help/{command.replace(' ', '-')}.txt", shown.stdout)
