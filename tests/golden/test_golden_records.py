@@ -36,7 +36,7 @@ def without_seconds(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(name: str) -> bool:
-    return name.startswith(("tok_per_s", "wallclock"))
+    return name.startswith(("tok_per_s", "ar_tok_per_s", "wallclock"))
 
 
 @pytest.fixture(autouse=True)
