@@ -17,7 +17,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Target:
     for name, method in real.items():
         monkeypatch.setitem(registry._methods, name, method)
     target = tiny("llama")
-    monkeypatch.setattr(target, "_hashes", {"sha256": "a" * 64, "tokenizer_sha256": "b" * 64})
+    # Where the property caches it, or it would outlive the test.
+    monkeypatch.setitem(vars(target), "hashes", {"sha256": "a" * 64, "tokenizer_sha256": "b" * 64})
     monkeypatch.setattr(target, "tokenizer", fake_world.FakeTokenizer(), raising=False)
     monkeypatch.setattr(plan, "load_target", lambda name, dtype: target)
     monkeypatch.setattr(
