@@ -13,7 +13,7 @@ from harness.journal import Journal
 from harness.plan import Plan
 from harness.records import Key, Record, StepArrays, to_line
 from harness.time_limit import limit
-from methods.errors import RunFailure
+from methods.errors import RunFailure, describe
 from methods.interface import DecodeResult, DecodingMethod
 from methods.trace import output_fault
 
@@ -125,7 +125,7 @@ class Arm:
         except ENDS_A_RUN:
             raise
         except BaseException as error:
-            return replace(record, error=describe(error))
+            return replace(record, error=describe(error, type(self.method).__module__, "methods"))
         return decoded
 
     def _log(self, unit: Unit, result: DecodeResult) -> None:
@@ -204,8 +204,3 @@ def phase_totals(result: DecodeResult) -> dict[str, float]:
     for step in result.steps:
         totals.update(step.phases)
     return {name: float(seconds) for name, seconds in totals.items()}
-
-
-def describe(error: BaseException) -> str:
-    """An exception on one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -17,7 +17,7 @@ from typing import Literal
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import describe, phase_totals
+from harness.arm import phase_totals
 from harness.cycle_log import CycleLog
 from harness.identity import device_code
 from harness.journal import Journal
@@ -27,7 +27,7 @@ from harness.projection import Devices, devices_of, project, verdicts
 from harness.records import BASELINE, RECORDS, Record, StepArrays
 from harness.runner import Outcome, ended, in_order
 from harness.sharding import ALONE
-from methods.errors import UsageError
+from methods.errors import UsageError, describe
 from methods.interface import Step
 
 DeviceMode = Literal["emulate", "project"]

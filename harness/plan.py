@@ -20,7 +20,7 @@ from harness.sharding import ALONE, Shard
 from harness.target_watch import told
 from methods import registry
 from methods.code import Code
-from methods.errors import TargetChanged, UsageError
+from methods.errors import TargetChanged, UsageError, describe
 from methods.interface import DecodingMethod, SamplingParams
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _built(name: str, target: Any, options: dict[str, Any]) -> DecodingMethod:
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = describe(error, registry.get(name).__module__, "methods")
         raise UsageError(f"method {name!r} cannot be set up for {target.name}: {reason}") from error
     return method
 

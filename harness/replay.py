@@ -17,14 +17,14 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import ENDS_A_RUN, Arm, TraceError, Unit, describe
+from harness.arm import ENDS_A_RUN, Arm, TraceError, Unit
 from harness.manifest import fingerprint
 from harness.plan import AR, REPLAY_BATCH, Plan, reference_plan
 from harness.records import RECORDS, Record, StepArrays
 from harness.runner import Outcome, ended, in_order, units
 from harness.target_watch import TargetWatch
 from harness.time_limit import limit
-from methods.errors import UsageError
+from methods.errors import UsageError, describe
 from methods.interface import DecodeResult, Step
 from methods.trace import trace_fault
 
@@ -207,7 +207,7 @@ def _replayed(arm: Arm, output: Record, known: object) -> Record:
         raise
     except BaseException as error:
         blank = replace(record, output_ids=[], finish_reason=None, steps=StepArrays(), text="", score=None)
-        return replace(blank, error=describe(error))
+        return replace(blank, error=describe(error, type(arm.method).__module__, "methods"))
     return replace(
         record,
         lossless="replayed",

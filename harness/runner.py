@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import ENDS_A_RUN, Arm, Unit, describe
+from harness.arm import ENDS_A_RUN, Arm, Unit
 from harness.plan import AR, NO_WIDTH, Plan
 from harness.records import BASELINE, RECORDS, Record
 from harness.sharding import ALONE
 from harness.target_watch import TargetWatch
 from harness.time_limit import limit
-from methods.errors import UsageError
+from methods.errors import UsageError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,7 +225,10 @@ class _Loop:
         except ENDS_A_RUN:
             raise
         except BaseException as error:  # the run itself will record it
-            print(f"warm-up of {arm.method.name}: {describe(error)}", file=sys.stderr)
+            print(
+                f"warm-up of {arm.method.name}: {describe(error, type(arm.method).__module__, 'methods')}",
+                file=sys.stderr,
+            )
 
 
 def _succeeded(record: Record | None) -> bool:

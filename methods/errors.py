@@ -1,4 +1,9 @@
-"""Errors that end a command with one line: what a user can cause, and what ends a run."""
+"""Errors that end a command with one line: what a user can cause, and what ends a run; and others on one."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import PurePath
 
 
 class UsageError(ValueError):
@@ -19,3 +24,25 @@ class RunFailure(SystemExit):
 
 class TargetChanged(RunFailure):
     """A method changed the target that all methods share: what ran since may have run on another one."""
+
+
+def describe(error: BaseException, *modules: str) -> str:
+    """An exception on one line: kind, message, and file and line of the innermost place in the package of
+    the first of ``modules`` that it came through."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    for module in modules:
+        if place := _place(error, module.partition(".")[0]):
+            return f"{text} ({place})"
+    return text
+
+
+def _place(error: BaseException, package: str) -> str | None:
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] == package:
+            path = PurePath(frame.f_code.co_filename)
+            # As the package has it: where that lies is this machine's affair.
+            depth = module.count(".") + 1 + (path.name == "__init__.py")
+            place = f"{'/'.join(path.parts[-depth:])}:{line}"
+    return place

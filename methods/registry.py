@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from methods.code import Code, code_of
-from methods.errors import UsageError
+from methods.errors import UsageError, describe
 from methods.interface import DecodingMethod
 
 ENTRY_POINT_GROUP = "spd_bench.methods"
@@ -63,8 +63,7 @@ def load_plugin(module: str) -> None:
     except UsageError as error:
         raise UsageError(f"plugin module {module!r}: {error}") from error
     except (Exception, SystemExit) as error:  # a module runs whatever its author wrote
-        reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"plugin module {module!r} cannot be imported: {reason}") from error
+        raise UsageError(f"plugin module {module!r} cannot be imported: {describe(error, module)}") from error
 
 
 def names() -> list[str]:

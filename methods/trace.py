@@ -36,7 +36,10 @@ def trace_fault(result: DecodeResult) -> str | None:
         if not 0 <= step.accepted <= step.drafted:
             return f"step {index} accepts {step.accepted} of {step.drafted} drafted nodes"
         if step.accepted > step.depth:
-            return f"step {index} accepts {step.accepted} tokens at depth {step.depth}"
+            return (
+                f"step {index} accepts {step.accepted} tokens at depth {step.depth}; give Step its depth, "
+                "the deepest draft position that was examined"
+            )
         if min(step.emitted, step.target_layers, step.draft_layers) < 0:
             return f"step {index} has a negative count: {step}"
         if not step.nodes or len(step.nodes) != len(steps[0].nodes) or min(step.nodes) < 0:

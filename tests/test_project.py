@@ -3,12 +3,15 @@
 import importlib.util
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from methods import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -84,6 +87,15 @@ def test_readme_example_is_the_file_that_is_tested():
     assert (example / "plain_method.py").read_text(encoding="utf-8") in code_blocks("python")
     (entry_point,) = code_blocks("toml")
     assert entry_point in (example / "pyproject.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("code", code_blocks("python"))
+def test_readme_code_runs(code, monkeypatch):
+    registry.names()  # the package's own are known before the README's register themselves
+    monkeypatch.setattr(registry, "_methods", dict(registry._methods))
+    monkeypatch.syspath_prepend(ROOT / "examples" / "plain_method")
+    monkeypatch.delitem(sys.modules, "plain_method", raising=False)
+    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
 
 
 WORDS = [

@@ -22,7 +22,8 @@ from harness.checking.sizes import Sizes
 from harness.checking.subject import Subject
 from harness.checking.watch import watching
 from harness.time_limit import OutOfTime, limit
-from methods.errors import RunFailure, UsageError
+from methods import registry
+from methods.errors import RunFailure, UsageError, describe
 
 HARNESS = "harness"
 """The subject of checks that concern no method."""
@@ -113,7 +114,8 @@ def run_check(check: Check, subject: Subject | None, sizes: Sizes) -> Outcome:
     except OutOfTime as error:
         status, reason = "failed", f"{HANGS}: {error}"
     except BaseException as error:
-        status, reason = "failed", " ".join(f"{type(error).__name__}: {error}".split())
+        module = registry.get(subject.method).__module__ if subject is not None else ""
+        status, reason = "failed", describe(error, module, "methods")
     if watch.fault is not None:
         status, reason = "failed", watch.fault
     seconds = time.perf_counter() - started

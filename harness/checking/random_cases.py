@@ -16,7 +16,7 @@ from harness.checking.state_checks import facts
 from methods import registry
 from methods.checking.scripted import sometimes
 from methods.checking.scripting import script_output
-from methods.errors import RunFailure
+from methods.errors import RunFailure, describe
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
 from methods.pipeline.method import PipelineMethod
 from methods.rounds import RoundMethod
@@ -155,7 +155,7 @@ def _fault(case: Case, totals: Totals) -> str | None:
     except (KeyboardInterrupt, RunFailure):
         raise
     except BaseException as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())
+        return describe(error, registry.get(case.method).__module__, "methods")
 
 
 def _run(case: Case, totals: Totals) -> str | None:

@@ -12,7 +12,7 @@ from harness.checking.outcome import Outcome
 from harness.checking.subject import Subject
 from methods import registry
 from methods.checking.gates import GREEDY
-from methods.errors import RunFailure, TargetChanged
+from methods.errors import RunFailure, TargetChanged, describe
 from methods.interface import DecodingMethod
 from methods.target.seal import Seal
 from methods.target.target import Target
@@ -69,7 +69,7 @@ def identity(subject: Subject, world: RealWorld, checkpoint: str | None) -> Outc
     except (KeyboardInterrupt, RunFailure):
         raise
     except BaseException as error:
-        fault = " ".join(f"{type(error).__name__}: {error}".split())
+        fault = describe(error, type(method).__module__, "methods")
     if "mismatch" in statuses:
         fault = fault or told.get("mismatch") or "an output ends at another place than plain decoding's"
     if (difference := seal.difference()) is not None:

@@ -135,7 +135,10 @@ class State:
     def rollback(self, mark: int) -> None:
         """Forget every slot from ``mark`` on. Raises ValueError below what was committed."""
         if not self.committed <= mark <= self.length:
-            raise ValueError(f"cannot roll back to {mark}: committed {self.committed}, length {self.length}")
+            raise ValueError(
+                f"cannot roll back to {mark}: of the {self.length} tokens of this state the first "
+                f"{self.committed} are final; tokens that may go run with forward(..., record=True)"
+            )
         if mark == self.length:
             return
         for cache in self.caches:

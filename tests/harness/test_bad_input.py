@@ -211,7 +211,7 @@ def test_prompt_of_the_whole_context(run: Callable[..., int], tmp_path: Path, ca
 
 
 PLUGINS = {
-    "raise RuntimeError('first\\nsecond')": "cannot be imported: RuntimeError: first second",
+    "raise RuntimeError('a\\nb')": "cannot be imported: RuntimeError: a b (faulty_plugin_0.py:3)",
     "raise SystemExit(0)": "cannot be imported: SystemExit: 0",
     "def (": "cannot be imported: SyntaxError",
     "class X(DecodingMethod): decode = None\nregister('spd')(X)": "method name 'spd' is already taken",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from harness.manifest import read_manifest
 from harness.records import read_baseline, read_records
 from harness.run import main
 from harness.summary import rows
+from methods.interface import Step
 
 TIE = Verdict("tie", Doubt(position=3, token=1, best=2, logit=1.0, gap=0.125, allowed=0.5))
 
@@ -163,7 +165,7 @@ def test_failed_prompts_are_records_and_the_run_goes_on(tmp_path: Path, capsys) 
     records = read_records(tmp_path)
     failed = [r for r in records if r.error]
     assert len(records) == 4 and len(failed) == 2
-    assert failed[0].error == "RuntimeError: odd prompt second line"
+    assert re.fullmatch(r"RuntimeError: odd prompt second line \(fake_world\.py:\d+\)", failed[0].error)
     assert failed[0].output_ids == [] and failed[0].prompt_ids and failed[0].lossless == "unchecked"
     assert len([r for r in read_baseline(tmp_path) if r.error is None]) == 4, "the other arm is untouched"
     line = json.loads(capsys.readouterr().out.splitlines()[-1])["results"][-1]
@@ -211,6 +213,10 @@ RESULTS = {
     "nan": (lambda r: replace(r, decode_s=float("nan")), "ValueError: Out of range float values"),
     "reason": (lambda r: replace(r, finish_reason="stop"), "TraceError: the finish reason is 'stop', and"),
     "text": (lambda r: replace(r, tokens=["a"] * len(r.tokens)), "ValueError: invalid literal"),
+    "depth": (
+        lambda r: replace(r, steps=[Step(1, 1, len(r.tokens) - 1, target_layers=8, draft_layers=0)]),
+        "TraceError: step 0 accepts 1 tokens at depth 0; give Step its depth",
+    ),
     "object": (lambda r: replace(r, finish_reason=object()), "TraceError: the finish reason is <object"),
 }
 
@@ -459,7 +465,9 @@ def test_plugin_that_cannot_be_set_up_is_one_line(tmp_path: Path, monkeypatch, c
     monkeypatch.syspath_prepend(tmp_path)
     line = f"--plugin broken{broken} --method broken{broken} --n 3 --benchmark gsm8k --prompts 1"
     assert run(tmp_path / "r", line) == 2
-    wanted = f"method 'broken{broken}' cannot be set up for fake: ValueError: no such table"
+    wanted = (
+        f"method 'broken{broken}' cannot be set up for fake: ValueError: no such table (broken{broken}.py:6)"
+    )
     assert wanted in one_line(capsys)
 
 

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from methods.errors import describe
 from methods.interface import DecodeResult
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.launcher import Address, put, take
@@ -162,7 +163,7 @@ def _beat(rank: int, address: Address, progress: Progress) -> None:
 
 
 def _tell(rank: int, address: Address, error: BaseException) -> None:
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = describe(error)
     consequence = isinstance(error, OSError | dist.DistError) or "gloo" in text.lower()
     with suppress(Exception):  # the store may have gone with the process that started this one
         put(address.connect("control"), failure_key(rank), (consequence, text[:500]))

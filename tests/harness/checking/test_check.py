@@ -148,7 +148,7 @@ def test_a_method_that_raises_fails_its_checks(capsys, outside):
     module = outside("raising", ("start = first", "1 / 0; start = first"))
     code, result, _ = run(capsys, "--plugin", module, "--method", module, "--only", "C1")
     assert code == 1
-    assert result["checks"][0]["reason"] == "ZeroDivisionError: division by zero"
+    assert result["checks"][0]["reason"] == "ZeroDivisionError: division by zero (raising.py:21)"
 
 
 def test_a_method_that_hangs_is_not_asked_again(capsys, outside):
