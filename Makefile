@@ -37,7 +37,7 @@ types: $(READY)  ## mypy on all packages
 bench: $(READY)  ## time AR against model.generate and against the memory floor
 	$(BIN)/python -m harness.bench
 
-lossless: $(READY)  ## run the 31 checks of losslessness on the built-in methods
+lossless: $(READY)  ## run the 35 checks of losslessness on the built-in methods
 	$(BIN)/python -m harness.check
 
 soak: $(READY)  ## decode random prompts with random options against plain decoding (MINUTES, SEED)

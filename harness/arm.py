@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from harness.journal import Journal
 from harness.plan import Plan
 from harness.records import Key, Record, StepArrays, to_line
 from harness.time_limit import limit
+from harness.witness import TraceError, Witness
 from methods.errors import RunFailure, describe
 from methods.interface import DecodeResult, DecodingMethod
-from methods.trace import output_fault
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 ENDS_A_RUN = (KeyboardInterrupt, RunFailure)
 """Exceptions of a method that are no prompt's failure."""
-
-
-class TraceError(RuntimeError):
-    """A method's result contradicts the contract of ``DecodeResult``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,10 @@ class Arm:
     width: int
     journal: Journal
     log: CycleLog | None = None
+
+    @cached_property
+    def witness(self) -> Witness:
+        return Witness(self.method, self.plan.target)
 
     def key(self, unit: Unit, turn: int | None = None) -> Key:
         prompt = unit.prompt
@@ -99,13 +99,15 @@ class Arm:
             record = replace(record, prompt_ids=self.plan.prompt_ids(unit.prompt, answers))
             request = self.plan.request
             with limit(request.timeout, self.words(record.key)):
-                result = self.method.decode(
+                seen = self.witness.decode(
                     record.prompt_ids,
                     self.plan.sampling(unit.temperature, record.seed),
                     request.max_new_tokens,
                     self.plan.stop_ids,
                 )
-            check_result(result, request.max_new_tokens, self.plan.stop_ids)
+            if fault := seen.fault(request.max_new_tokens, self.plan.stop_ids):
+                raise TraceError(fault)
+            result = seen.result
             self._log(unit, result)
             text = self.plan.target.tokenizer.decode(result.tokens, skip_special_tokens=True)
             score = self.plan.score(unit.prompt, text)
@@ -190,12 +192,6 @@ def prompt_seed(seed: int, benchmark: str, prompt_id: str, turn: int, repeat: in
     the method or the platform."""
     name = "\n".join([str(seed), benchmark, prompt_id, str(turn), str(repeat)])
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-
-
-def check_result(result: DecodeResult, max_new_tokens: int, stop_ids: Sequence[int]) -> None:
-    """Raise ``TraceError`` if the result is not what the contract says."""
-    if fault := output_fault(result, max_new_tokens, stop_ids):
-        raise TraceError(fault)
 
 
 def phase_totals(result: DecodeResult) -> dict[str, float]:

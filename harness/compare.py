@@ -23,7 +23,8 @@ from harness.entry import Parser, exit_code, path
 from harness.manifest import read_manifest
 from harness.metrics import Estimate
 from harness.plan import AR
-from harness.records import Record, read_baseline, read_records
+from harness.records import Record
+from harness.status import read_run
 from harness.summary import worst
 from methods.errors import UsageError
 
@@ -41,8 +42,8 @@ class Run:
 
     @classmethod
     def read(cls, directory: Path) -> Run:
-        manifest, records = read_manifest(directory), read_records(directory)
-        baseline = records if manifest["config"]["method"] == AR else read_baseline(directory)
+        manifest = read_manifest(directory)
+        records, baseline = read_run(directory, is_ar=manifest["config"]["method"] == AR)
         return cls(directory.name, manifest, records, baseline)
 
     @property

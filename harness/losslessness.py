@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from harness.status import first_difference
 from methods.target.target import PREFILL_CHUNK, Target
 
 FACTOR = 5.0
@@ -84,12 +85,6 @@ def judge(target: Target, prompt_ids: Sequence[int], ar_ids: Sequence[int], ids:
     if unforgiven:
         return Verdict("mismatch", unforgiven[0])
     return Verdict("tie", max(found, key=lambda doubt: doubt.share))
-
-
-def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """First position at which both have a token and not the same; None if one begins the other."""
-    pairs = zip(left, right, strict=False)
-    return next((position for position, (a, b) in enumerate(pairs) if a != b), None)
 
 
 @torch.inference_mode()

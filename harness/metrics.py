@@ -104,8 +104,9 @@ def nodes_per_stage(records: Sequence[Record], **bootstrap: int) -> Estimate | N
 
 
 def tok_per_s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
-    """N / sum(decode_s): decoded tokens per second, prefill outside; None without measured records."""
-    timed = [r for r in completed(records) if r.decode_s is not None]
+    """N / sum(decode_s): decoded tokens per second, prefill outside. Outputs that are not timed, or that
+    the prefill's token ends, have no speed; None without any other."""
+    timed = [r for r in completed(records) if r.decode_s is not None and r.decoded]
     rows = [[float(r.decoded), r.decode_s or 0.0] for r in timed]
     return estimate(timed, rows, _ratio, **bootstrap)
 

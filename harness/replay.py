@@ -17,16 +17,17 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from harness import run_directory
-from harness.arm import ENDS_A_RUN, Arm, TraceError, Unit
+from harness.arm import ENDS_A_RUN, Arm, Unit
 from harness.manifest import fingerprint
 from harness.plan import AR, REPLAY_BATCH, Plan, reference_plan
 from harness.records import RECORDS, Record, StepArrays
 from harness.runner import Outcome, ended, in_order, units
 from harness.target_watch import TargetWatch
 from harness.time_limit import limit
+from harness.witness import TraceError
 from methods.errors import UsageError, describe
 from methods.interface import DecodeResult, Step
-from methods.trace import trace_fault
+from methods.trace import layers_fault, trace_fault
 
 
 def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
@@ -201,7 +202,8 @@ def _replayed(arm: Arm, output: Record, known: object) -> Record:
     try:
         with limit(arm.plan.request.timeout, f"replay of {arm.words(record.key)}"):
             found = arm.method.replay(known)  # type: ignore[arg-type]
-        if fault := trace_fault(DecodeResult(output.output_ids, found.steps, 0.0, 0.0, "length")):
+        traced = DecodeResult(output.output_ids, found.steps, 0.0, 0.0, "length")
+        if fault := trace_fault(traced) or layers_fault(found.steps, arm.plan.target.num_layers):
             raise TraceError(fault)
     except ENDS_A_RUN:
         raise

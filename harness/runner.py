@@ -16,6 +16,7 @@ from harness.arm import ENDS_A_RUN, Arm, Unit
 from harness.plan import AR, NO_WIDTH, Plan
 from harness.records import BASELINE, RECORDS, Record
 from harness.sharding import ALONE
+from harness.status import restated
 from harness.target_watch import TargetWatch
 from harness.time_limit import limit
 from methods.errors import UsageError, describe
@@ -67,7 +68,7 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
         baseline = records if _is_reference(arms[0]) else []
         if reference is not None:
             baseline = in_order(plan, run_directory.collected(plan, reference.journal, BASELINE))
-        return ended(plan, Outcome(records, baseline), idle)
+        return ended(plan, Outcome(restated(records, baseline), baseline), idle)
 
 
 def _cycle_log(stack: ExitStack, plan: Plan) -> CycleLog | None:
@@ -221,7 +222,7 @@ class _Loop:
         what = f"warm-up of {arm.method.name}, {place} of {self.plan.directory}"
         try:
             with limit(self.plan.request.timeout, what):
-                arm.method.decode(ids, sampling, cap, self.plan.stop_ids)
+                arm.witness.decode(ids, sampling, cap, self.plan.stop_ids)
         except ENDS_A_RUN:
             raise
         except BaseException as error:  # the run itself will record it

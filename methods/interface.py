@@ -61,6 +61,9 @@ class Step:
     ``nodes`` are the tokens each target stage ran (one entry without a pipeline): what a wider draft
     costs, which the layer counts do not show. ``phases`` are measured wall-clock seconds by name
     ("target", "draft", "verify").
+
+    Layers and nodes are held against the target's own count where it runs in this process: see
+    ``methods.trace.counted_fault``. Work past the end of the output belongs to a step, too.
     """
 
     drafted: int
@@ -119,6 +122,12 @@ class DecodingMethod(ABC):
 
         Raises ``UsageError`` for an empty prompt or one longer than the target's context.
         """
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the target's layers run in this process, where they are counted; where they do not, a
+        trace is taken as the method reports it."""
+        return True
 
     def can_replay(self, sampling: SamplingParams) -> bool:
         """Whether ``replay`` is there for outputs decoded under ``sampling``."""

@@ -20,7 +20,7 @@ from methods.target.block import Block
 from methods.target.state import AttentionCache, RecurrentCache, State
 from methods.target.target import PREFILL_CHUNK
 from methods.transcript import Transcript
-from methods.verification import Verified, verify
+from methods.verification import Draft, Verified, verify
 
 GREEDY = SamplingParams()
 
@@ -275,6 +275,51 @@ def named(function, what):
     return function
 
 
+# Of what a method says of itself.
+
+
+def claim_half_the_decoding(run: Lockstep, *given):
+    result = ORIGINAL[Lockstep, "decode"](run, *given)
+    return replace(result, decode_s=result.decode_s / 2)
+
+
+def claim_to_have_prefilled_only(method: RoundMethod, *given):
+    result = ORIGINAL[RoundMethod, "decode"](method, *given)
+    return replace(result, prefill_s=result.prefill_s + result.decode_s, decode_s=0.0)
+
+
+def claim_seconds_that_were_not(method: RoundMethod, *given):
+    result = ORIGINAL[RoundMethod, "decode"](method, *given)
+    return replace(result, prefill_s=result.prefill_s + 0.1)
+
+
+def claim_half_the_layers(run: PipelineController, phases=None) -> None:
+    """As if the stages were twice as many."""
+    ORIGINAL[PipelineController, "end_cycle"](run, phases)
+    step = run.steps[-1]
+    run.steps[-1] = replace(step, target_layers=step.target_layers / 2, nodes=(*step.nodes, *step.nodes))
+
+
+def claim_no_layers(method: RoundMethod, draft, verified, emitted, phases):
+    step = ORIGINAL[RoundMethod, "_step"](method, draft, verified, emitted, phases)
+    return replace(step, target_layers=0)
+
+
+def draft_with_the_target(method: Ngram, sampling, draws):
+    """The best drafts there are, from passes over all tokens so far that no step tells of."""
+    session, target = ORIGINAL[Ngram, "session"](method, sampling, draws), method.target
+
+    def propose(budget: int) -> Draft:
+        tokens = list(session._history)
+        for _ in range(min(3, budget)):
+            hidden = target.prefill(tokens, target.new_state()).hidden
+            tokens.append(int(target.logits(hidden)[0, -1].argmax()))
+        return Draft.chain(tokens[len(session._history) :])
+
+    session.propose = propose
+    return session
+
+
 PLACES = [
     (Lockstep, "_verify"),
     (Lockstep, "_prefill"),
@@ -288,6 +333,7 @@ PLACES = [
     (SpdDrafter, "settle"),
     (RoundMethod, "_step"),
     (RoundMethod, "decode"),
+    (Lockstep, "decode"),
     (Ngram, "session"),
     (Ngram, "__init__"),
 ]

@@ -16,6 +16,7 @@ from harness.checking import (
     output_checks,
     record_checks,
     state_checks,
+    witness_checks,
 )
 from harness.checking.outcome import Measured, NotApplicable, Outcome
 from harness.checking.sizes import Sizes
@@ -78,6 +79,8 @@ CHECKS = (
     Check("C30", "caps, stop ids and seeds late in an output", long_checks.ends, cost=4),
     Check("C31", "many prompts through one object", long_checks.many_prompts, cost=3),
     Check("C32", "target, tokenizer and configuration left as they are", guard_checks.unchanged),
+    Check("C33", "seconds within the harness's own clock", witness_checks.clocks),
+    Check("C34", "trace as the target counts it", witness_checks.counts),
     Check("C35", "methods that exit, end their process or hang", of_harness=guard_checks.endings),
 )
 IDS = tuple(check.id for check in CHECKS)

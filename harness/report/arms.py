@@ -12,7 +12,8 @@ from typing import Any
 from harness.comparable import check, check_prompts
 from harness.manifest import FINGERPRINT_DIGITS, read_manifest
 from harness.plan import AR
-from harness.records import Record, read_baseline, read_records
+from harness.records import Record
+from harness.status import read_run
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ def read_arms(directories: Sequence[Path]) -> tuple[list[Arm], list[dict[str, An
     for directory in directories:
         manifest = read_manifest(directory)
         manifests.append(manifest | {"directory": directory.name})
-        records = read_records(directory)
-        baseline = records if manifest["config"]["method"] == AR else read_baseline(directory)
+        records, baseline = read_run(directory, is_ar=manifest["config"]["method"] == AR)
         mode = manifest["config"].get("mode", "decode")
         widths = sorted({record.width for record in records})
         for width in widths:

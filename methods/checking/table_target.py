@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from methods.passes import PassLog
 from methods.target.block import Block
 from methods.target.rotary import Rotary
 from methods.target.shape import TargetShape
@@ -104,14 +105,16 @@ class PrefixLayer:
     is the same. Any disagreement is written there as an unrelated context, so the law is wrong.
     """
 
-    def __init__(self, table: LawTable) -> None:
+    def __init__(self, table: LawTable, index: int, passes: PassLog) -> None:
         self._table = table
+        self._index, self._passes = index, passes
 
     def new_cache(self, batch: int, like: Tensor) -> PrefixCache:
         return PrefixCache()
 
     def __call__(self, x: Tensor, block: Block, cache: PrefixCache) -> Tensor:
         """Residual stream [1, count, hidden] -> the same with the prefix in it."""
+        self._passes.ran(self._index, block.start, x.shape[1])
         streams = x[0, :, : _HASH + 1].tolist()
         owns = [
             self._extend(cache, block, offset, int(token)) for offset, (token, _, _) in enumerate(streams)
@@ -169,7 +172,8 @@ class TableTarget(Target):
         self.tokenizer = None
         self.source = None
         self.name = "table"
-        self.layers: list[Any] = [PrefixLayer(table) for _ in range(layers)]
+        self.passes = PassLog()
+        self.layers: list[Any] = [PrefixLayer(table, index, self.passes) for index in range(layers)]
         self.num_layers, self.hidden_size = layers, hidden
         self.vocab_size, self.context = table.vocab, context
         self.embedding = torch.randn(table.vocab, hidden, generator=generator)
@@ -185,7 +189,7 @@ class TableTarget(Target):
         self._whole = self.stage(0, layers)
 
     def stage(self, first: int, last: int) -> Stage:
-        return Stage(self.layers, first, last, self.rotary, self.embedding)
+        return Stage(self.layers, first, last, self.rotary, self.embedding, self.passes)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

@@ -112,6 +112,10 @@ class PipelineMethod(DecodingMethod):
         layout = Layout.named(self.options.layout, self.options.n)
         return Distributed(self, layout, self.stage_layers, self.drafter(), self.tied_head)
 
+    @property
+    def in_process(self) -> bool:
+        return self.options.runtime != "distributed"
+
     def decode(
         self,
         prompt_ids: Sequence[int],

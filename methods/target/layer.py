@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from methods.errors import UsageError
+from methods.passes import PassLog
 from methods.target.attention import Attention
 from methods.target.block import Block
 from methods.target.delta_net import GatedDeltaNet
@@ -20,7 +21,8 @@ SUPPORTED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen
 class Layer:
     """A transformers decoder layer run on our rollback caches, its own weights and modules inside."""
 
-    def __init__(self, module: Any, window: int | None) -> None:
+    def __init__(self, module: Any, window: int | None, index: int, passes: PassLog) -> None:
+        self._index, self._passes = index, passes
         self.input_norm = RMSNorm(module.input_layernorm)
         self.post_norm = RMSNorm(module.post_attention_layernorm)
         self.mixer: Any
@@ -42,6 +44,7 @@ class Layer:
     def __call__(self, x: Tensor, block: Block, cache: LayerCache) -> Tensor:
         """Residual stream [batch, count, hidden] before the layer -> after it."""
         rows = x.reshape(-1, x.shape[-1])
+        self._passes.ran(self._index, block.start, len(rows))
         rows = self.mixer(self.input_norm(rows), rows, block, cache)
         return self.mlp(self.post_norm(rows), rows).view(x.shape)
 
@@ -77,13 +80,14 @@ class Experts:
         return residual + self._module(x[None])[0]
 
 
-def build_layers(model: Any, config: Any) -> list[Layer]:
-    """Layers of a transformers causal LM. ``UsageError`` for a family whose layers differ."""
+def build_layers(model: Any, config: Any, passes: PassLog) -> list[Layer]:
+    """Layers of a transformers causal LM, which tell ``passes`` what they run. ``UsageError`` for a
+    family whose layers differ."""
     if config.model_type not in SUPPORTED:
         raise UsageError(
             f"target family {config.model_type!r} is not supported; allowed: {', '.join(SUPPORTED)}"
         )
-    return [Layer(module, _window(config, index)) for index, module in enumerate(model.layers)]
+    return [Layer(module, _window(config, index), index, passes) for index, module in enumerate(model.layers)]
 
 
 def _window(config: Any, index: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from methods.passes import PassLog
 from methods.target.layer import Layer
 from methods.target.rotary import Rotary
 from methods.target.state import State
@@ -18,11 +19,20 @@ Taps = Mapping[int, Tensor]
 class Stage:
     """Layers ``first`` to ``last`` (exclusive) of the target."""
 
-    def __init__(self, layers: Sequence[Layer], first: int, last: int, rotary: Rotary, like: Tensor) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        first: int,
+        last: int,
+        rotary: Rotary,
+        like: Tensor,
+        passes: PassLog,
+    ) -> None:
         self.layers = list(layers[first:last])
         self.first, self.last = first, last
         self._rotary = rotary
         self._like = like
+        self._passes = passes
 
     def new_state(self, batch: int = 1, pad: Tensor | None = None) -> State:
         """An empty state; ``pad`` [batch] is the number of left-padding tokens of each row."""
@@ -45,6 +55,7 @@ class Stage:
         at ``first`` is the input.
         """
         block = state.block(hidden.shape[1], parents, record)
+        self._passes.begin()
         tapped: dict[int, Tensor] = {}
         for index, (layer, cache) in enumerate(zip(self.layers, state.caches, strict=True), self.first):
             if index in taps:

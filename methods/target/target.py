@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from methods.errors import UsageError
+from methods.passes import PassLog
 from methods.target.fused import RMSNorm
 from methods.target.layer import build_layers
 from methods.target.part import Part
@@ -55,7 +56,8 @@ class Target:
         body = self.hf.model
         self._hashes = hashes
         self.source = source
-        self.layers = build_layers(body, self.config)
+        self.passes = PassLog(body.layers)
+        self.layers = build_layers(body, self.config, self.passes)
         self.num_layers = len(self.layers)
         self.hidden_size: int = self.config.hidden_size
         self.vocab_size: int = self.config.vocab_size
@@ -78,7 +80,7 @@ class Target:
 
     def stage(self, first: int, last: int) -> Stage:
         """Layers ``first`` to ``last`` (exclusive) as a pipeline stage."""
-        return Stage(self.layers, first, last, self.rotary, self._like)
+        return Stage(self.layers, first, last, self.rotary, self._like, self.passes)
 
     def new_state(self, batch: int = 1, pad: Tensor | None = None) -> State:
         """An empty state of all layers."""

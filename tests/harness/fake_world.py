@@ -11,16 +11,18 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from harness import losslessness, plan
+from harness import losslessness, plan, witness
 from harness.losslessness import Doubt, Verdict
-from methods import registry
+from methods import passes, registry
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
+from methods.passes import PassLog
 
 DIFFERS = Verdict("mismatch", Doubt(position=3, token=1, best=2, logit=1.0, gap=0.5, allowed=0.25))
 """What the fake target says of every output that is not its own."""
@@ -62,13 +64,50 @@ class FakeTokenizer:
         return " ".join(map(str, tokens))
 
 
+class Clock:
+    """The harness's clock around decode calls. The fake methods stop it and move it themselves."""
+
+    def __init__(self) -> None:
+        self.now: float | None = None
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.perf_counter() + self.ahead if self.now is None else self.now
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        self.now = self()
+        try:
+            yield
+        finally:
+            self.ahead, self.now = self.now - time.perf_counter(), None
+
+    def move(self, seconds: float) -> None:
+        assert self.now is not None
+        self.now += seconds
+
+
+CLOCK = Clock()
+
+
 class FakeTarget:
+    """Its layers run as often as the fake methods say."""
+
     name = "fake"
     hf = SimpleNamespace(config=SimpleNamespace(_attn_implementation="none"))
     tokenizer = FakeTokenizer()
     num_layers = LAYERS
     context = 10_000
     stop_ids = (0,)
+
+    def __init__(self) -> None:
+        self.passes = PassLog()
+
+    def run(self, start: int, tokens: int, seconds: float) -> None:
+        """A pass of all layers."""
+        for layer in range(self.num_layers):
+            self.passes.ran(layer, start, tokens)
+        CLOCK.move(seconds)
 
     def fingerprint(self) -> dict[str, Any]:
         return {"name": self.name, "weights": "f" * 64}
@@ -92,15 +131,31 @@ class FakeMethod(DecodingMethod):
         max_new_tokens: int,
         stop_ids: Sequence[int] = (),
     ) -> DecodeResult:
+        with CLOCK.stopped():
+            return self.decoded(prompt_ids, sampling, max_new_tokens, stop_ids)
+
+    def decoded(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_new_tokens: int,
+        stop_ids: Sequence[int],
+    ) -> DecodeResult:
         tokens: list[int] = []
         while len(tokens) < max_new_tokens and not (tokens and tokens[-1] in stop_ids):
             tokens.append(self.token([*prompt_ids, *tokens], sampling))
         time.sleep(PAUSE_S)
+        count = max(len(tokens) - 1, 0)
+        decode_s = count / self.block / 100
+        self.target.run(0, len(prompt_ids), 0.25)
+        for start in range(0, count, self.block):
+            passes = -(-count // self.block)
+            self.target.run(len(prompt_ids) + start, self.block, decode_s / passes)
         return DecodeResult(
             tokens=tokens,
-            steps=self.steps(max(len(tokens) - 1, 0)),
+            steps=self.steps(count),
             prefill_s=0.25,
-            decode_s=max(len(tokens) - 1, 0) / self.block / 100,
+            decode_s=decode_s,
             finish_reason="stop" if tokens and tokens[-1] in stop_ids else "length",
         )
 
@@ -117,7 +172,8 @@ class FakeMethod(DecodingMethod):
                 target_layers=LAYERS,
                 draft_layers=0 if self.block == 1 else 2,
                 depth=min(size, self.block - 1),
-                phases={"target": 0.5},
+                nodes=(self.block,),
+                phases={"target": 0.001},
             )
             for size in sizes
         ]
@@ -275,5 +331,7 @@ def install(setattr_: Any = setattr) -> None:
     setattr_(registry, "_methods", dict(METHODS))
     setattr_(plan, "load_target", lambda name, dtype: FakeTarget())
     setattr_(losslessness, "judge", lambda *_: DIFFERS)
+    for module in (witness, passes):
+        setattr_(module, "perf_counter", CLOCK)
     for function in (load_prompts, load_preset, render, describe_chat, benchmark_version, score):
         setattr_(plan, function.__name__, function)

@@ -231,3 +231,10 @@ def test_time_of_phases_in_units_of_ar_s_token() -> None:
 def test_an_estimate_in_words() -> None:
     assert Estimate(1.5, 1.4, 1).shown() == "1.50"
     assert Estimate(10.25, 1.4, 2, (9.04, 11.0)).shown(1) == "10.2 [9.0, 11.0]"
+
+
+def test_no_token_after_the_prefills_has_no_speed() -> None:
+    alone = record("a", [], decode_s=0.001)
+    assert metrics.tok_per_s([alone]) is None
+    assert metrics.tok_per_s([alone, alone]) is None
+    assert figures(metrics.tok_per_s([alone, record("b", [3, 3], decode_s=2.0)])) == (3.0, 3.0)

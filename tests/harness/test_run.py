@@ -80,7 +80,7 @@ def test_record_content(tmp_path: Path) -> None:
     assert len(record.output_ids) == 16 and record.finish_reason == "length"
     assert record.output_ids == read_baseline(tmp_path)[0].output_ids
     assert (record.prefill_s, record.decode_s) == (0.25, pytest.approx(15 / 3 / 100))
-    assert record.steps.emitted == [3] * 5 and record.phases == {"target": 2.5}
+    assert record.steps.emitted == [3] * 5 and record.phases == {"target": pytest.approx(0.005)}
     assert (record.method, record.category, record.turn_policy) == ("fake-draft", "any", "first")
     assert (record.template_hash, record.thinking, record.num_layers) == ("template", False, 8)
     assert record.seed == prompt_seed(5, "mt_bench", "mt_bench/0", 1, 0)
@@ -204,13 +204,45 @@ def test_trace_that_contradicts_the_output_is_a_failure(tmp_path: Path) -> None:
     assert record.error == "TraceError: steps emit 14 tokens, the output holds 15 after the prefill's"
 
 
+def steps(**changes):
+    """Every step claims these."""
+    return lambda r: replace(r, steps=[replace(step, **changes) for step in r.steps])
+
+
+def merged(steps):
+    """One step that did the work of all, for the price of one."""
+    count = sum(step.emitted for step in steps)
+    return replace(steps[0], drafted=count, depth=count, accepted=count - 1, emitted=count, nodes=(count,))
+
+
 RESULTS = {
     "too many": (
         lambda r: replace(r, tokens=r.tokens * 2),
         "TraceError: the output holds 32 tokens, the cap",
     ),
     "none": (lambda r: None, "TraceError: decode returned NoneType, not a DecodeResult"),
-    "nan": (lambda r: replace(r, decode_s=float("nan")), "ValueError: Out of range float values"),
+    "nan": (lambda r: replace(r, decode_s=float("nan")), "TraceError: decode_s is nan, not a number"),
+    "negative": (lambda r: replace(r, prefill_s=-1.0), "TraceError: prefill_s is -1.0, not a number"),
+    "no time": (
+        lambda r: replace(r, decode_s=0.0),
+        "TraceError: decode_s is 0.0000, but the target's passes",
+    ),
+    "all prefill": (
+        lambda r: replace(r, prefill_s=r.prefill_s + r.decode_s - 0.01, decode_s=0.01),
+        "TraceError: decode_s is 0.0100, but the target's passes",
+    ),
+    "more time": (lambda r: replace(r, decode_s=60.0), "TraceError: prefill_s + decode_s are 60.2500 s of a"),
+    "no layers": (steps(target_layers=0), "TraceError: target_layers of the steps, times the stages"),
+    "half the layers": (steps(target_layers=4), "TraceError: target_layers of the steps, times the stages"),
+    "nan layers": (steps(target_layers=float("nan")), "TraceError: step 0 has layers or seconds that are no"),
+    "nodes": (steps(nodes=(4,)), "TraceError: the nodes of the trace sum to 20; the target ran 15 tokens"),
+    "stages": (steps(nodes=(3,) * 8, target_layers=1), "TraceError: step 0 emits a token that has not been"),
+    "undrafted": (steps(accepted=0), "TraceError: step 0 emits 3 tokens; 0 were accepted, and the target"),
+    "merged": (lambda r: replace(r, steps=[merged(r.steps)]), "TraceError: target_layers sum to 8; the"),
+    "phases": (
+        steps(phases={"target": 1.0}),
+        "TraceError: the phases of the steps sum to 5.0000 s, decode_s",
+    ),
     "reason": (lambda r: replace(r, finish_reason="stop"), "TraceError: the finish reason is 'stop', and"),
     "text": (lambda r: replace(r, tokens=["a"] * len(r.tokens)), "ValueError: invalid literal"),
     "depth": (

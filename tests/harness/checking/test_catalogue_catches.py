@@ -141,6 +141,13 @@ FAULTS = [
     Fault("C23", "spd", PipelineController, "end_cycle", faults.book_drafting_as_target),
     Fault("C27", "ppsd tree", DraftTree, "grow", ignore_the_width),
     Fault("C28", "ppsd", pipeline_method, "replay_chain", replay_one_step_less),
+    # what a method says of itself
+    Fault("C33", "spd", Lockstep, "decode", faults.claim_half_the_decoding),
+    Fault("C33", "ngram", RoundMethod, "decode", faults.claim_to_have_prefilled_only),
+    Fault("C33", "eagle3", RoundMethod, "decode", faults.claim_seconds_that_were_not),
+    Fault("C34", "ppsd", PipelineController, "end_cycle", faults.claim_half_the_layers),
+    Fault("C34", "eagle3 tree", RoundMethod, "_step", faults.claim_no_layers),
+    Fault("C34", "ngram", Ngram, "session", faults.draft_with_the_target),
     # runs and records
     Fault("C22", "harness", chat, "_with_one_bos", two_bos),
     Fault("C24", "harness", metrics, "_ratio", mean_over_one_more),
