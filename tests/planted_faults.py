@@ -1,4 +1,4 @@
-"""Plain decoding with one fault each, late, long or stateful: a plugin. Every gate has to
+"""Plain decoding with one fault each, late, long, stateful, forging or mutating: a plugin. Every gate has to
 say no to each.
 """
 
@@ -127,3 +127,75 @@ def every_third(method, honest, prompt, cap):
     method.calls = getattr(method, "calls", 0) + 1
     forgets = method.calls % 3 == 0 and len(prompt) > 1
     return honest(prompt[forgets:], max_new_tokens=cap)
+
+
+# Forging.
+
+
+@planted("C33")
+def no_seconds(method, honest, prompt, cap):
+    """Decodes in no time."""
+    return replace(honest(prompt, max_new_tokens=cap), decode_s=0.0)
+
+
+@planted("C33")
+def negative_seconds(method, honest, prompt, cap):
+    """Has its tokens before it is asked."""
+    return replace(honest(prompt, max_new_tokens=cap), prefill_s=-1.0)
+
+
+@planted("C33")
+def nan_seconds(method, honest, prompt, cap):
+    """Decodes in seconds that compare with nothing."""
+    return replace(honest(prompt, max_new_tokens=cap), decode_s=float("nan"))
+
+
+def layers(result, share):
+    steps = [replace(step, target_layers=step.target_layers * share) for step in result.steps]
+    return replace(result, steps=steps)
+
+
+@planted("C34")
+def half_the_layers(method, honest, prompt, cap):
+    """Says that a token takes half the target."""
+    return layers(honest(prompt, max_new_tokens=cap), 0.5)
+
+
+@planted("C34")
+def no_layers(method, honest, prompt, cap):
+    """Says that a token takes no target at all."""
+    return layers(honest(prompt, max_new_tokens=cap), 0.0)
+
+
+# Mutating.
+
+
+def weight(method):
+    """A weight of a real target; None on a table."""
+    hf = getattr(method.target, "hf", None)
+    return hf and hf.model.layers[-1].mlp.down_proj.weight.data
+
+
+@planted("C32")
+def coarse_weights(method, honest, prompt, cap):
+    """Rounds a weight of the target, whoever decodes with it."""
+    if (data := weight(method)) is not None:
+        data.copy_((data * 8).round() / 8)
+    return honest(prompt, max_new_tokens=cap)
+
+
+@planted("C32")
+def drifting_weights(method, honest, prompt, cap):
+    """Changes a number of the target from the second prompt on."""
+    method.calls = getattr(method, "calls", 0) + 1
+    if method.calls > 1 and (data := weight(method)) is not None:
+        data[0, 0] += 0.5
+    return honest(prompt, max_new_tokens=cap)
+
+
+@planted("C32")
+def other_tokenizer(method, honest, prompt, cap):
+    """Has the next prompt begin with other words."""
+    if (tokenizer := getattr(method.target, "tokenizer", None)) is not None:
+        tokenizer.chat_template = f"Be right. {tokenizer.chat_template}"
+    return honest(prompt, max_new_tokens=cap)

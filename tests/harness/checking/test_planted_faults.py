@@ -12,6 +12,7 @@ import planted_faults
 import pytest
 
 from harness.checking.small_world import save_prompts, save_target
+from methods import registry
 from methods.target.target import PREFILL_CHUNK
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -74,3 +75,8 @@ def test_a_fault_is_refused(codes, name, command):
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_without_a_fault_it_is_not(codes, command):
     assert codes["autoregressive", command] == 0
+
+
+def test_they_are_twenty():
+    assert len(planted_faults.SEEN_BY) == 20
+    assert set(planted_faults.SEEN_BY) <= set(registry.names())
