@@ -120,7 +120,7 @@ def test_context_ends_the_output(llama: Target) -> None:
     assert len(result.tokens) == 5 and result.finish_reason == "length"
 
 
-@pytest.mark.parametrize(("count", "word"), [(0, "empty"), (512, "context of 512"), (600, "context of 512")])
+@pytest.mark.parametrize(("count", "word"), [(0, "empty"), (1024, "context of 1024"), (1100, "context of 1024")])
 @pytest.mark.parametrize("cap", [0, 8])
 def test_prompts_that_cannot_be_decoded_are_refused(llama: Target, count: int, word: str, cap: int) -> None:
     with pytest.raises(UsageError, match=word):
