@@ -12,8 +12,8 @@ from typing import Any
 from tabulate import tabulate
 
 from harness import speed
-from harness.entry import Parser, exit_code, positive
-from harness.guard import guarded
+from harness.cli.entry import Parser, exit_code, positive
+from harness.cli.guard import guarded
 from harness.speed import Result, Settings
 
 
@@ -52,7 +52,7 @@ def machine() -> dict[str, Any]:
     """What the figures belong to."""
     import torch
 
-    from harness.provenance import cpu_cores, cpu_model, gpu_names, package_commit, package_versions
+    from harness.records.provenance import cpu_cores, cpu_model, gpu_names, package_commit, package_versions
 
     return {
         "cpu": cpu_model(),

@@ -10,15 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from harness.entry import exit_code
-from harness.guard import guarded
+from harness.cli.entry import exit_code
+from harness.cli.guard import guarded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
 
     def command() -> int:
-        from harness.checking.cli import execute  # loads torch
+        from harness.checks.cli import execute  # loads torch
 
         return execute(sys.argv[1:] if argv is None else argv)
 

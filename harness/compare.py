@@ -17,15 +17,15 @@ from typing import Any
 
 from tabulate import tabulate
 
-from harness import metrics
-from harness.comparable import check, check_prompts, unlike_baselines, unlike_seconds
-from harness.entry import Parser, exit_code, path
-from harness.manifest import read_manifest
-from harness.metrics import Estimate
-from harness.plan import AR
-from harness.records import Record
-from harness.status import read_run
-from harness.summary import worst
+from harness.analysis import metrics
+from harness.analysis.comparable import check, check_prompts, unlike_baselines, unlike_seconds
+from harness.analysis.metrics import Estimate
+from harness.analysis.summary import worst
+from harness.cli.entry import Parser, exit_code, path
+from harness.execution.plan import AR
+from harness.records.manifest import read_manifest
+from harness.records.record import Record
+from harness.records.status import read_run
 from methods.errors import UsageError
 
 Unit = tuple[str, str, int, float, int]

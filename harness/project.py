@@ -17,17 +17,17 @@ from typing import Any
 
 from tabulate import tabulate
 
-from harness import projection_plot
-from harness.emulation import emulate
-from harness.entry import Parser, exit_code, milliseconds, path, positive, seed
-from harness.manifest import read_manifest, write_json
-from harness.profiles import Profile, load_profile, profile_names
-from harness.projection import Devices, devices_of, project, recorded_verdicts
-from harness.records import read_records
-from harness.timing import by_fill, chrome_trace
+from harness.cli.entry import Parser, exit_code, milliseconds, path, positive, seed
+from harness.config.profiles import Profile, load_profile, profile_names
+from harness.devices import projection_plot
+from harness.devices.emulation import emulate
+from harness.devices.projection import Devices, devices_of, project, recorded_verdicts
+from harness.devices.timing import by_fill, chrome_trace
+from harness.records.manifest import read_manifest, write_json
+from harness.records.record import read_records
 from methods.errors import UsageError
+from methods.models.partition import check_stage_layers
 from methods.pipeline.layout import Layout
-from methods.target.partition import check_stage_layers
 
 _ASSUMED_VERDICTS = 4096
 _HOPS = 16

@@ -13,18 +13,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness import replay
-from harness.cli import parse
-from harness.comparable import time_of
-from harness.entry import exit_code
-from harness.guard import guarded
-from harness.judge_answers import write_judge_answers
-from harness.manifest import write_json
-from harness.plan import Plan, beside, make_plan
-from harness.runner import Outcome, run
-from harness.sharding import ALONE, join
-from harness.summary import brief, summary, table
-from harness.time_limit import finished, started_again
+from harness.analysis.comparable import time_of
+from harness.analysis.summary import brief, summary, table
+from harness.cli.arguments import parse
+from harness.cli.entry import exit_code
+from harness.cli.guard import guarded
+from harness.cli.time_limit import finished, started_again
+from harness.execution import replay
+from harness.execution.plan import Plan, beside, make_plan
+from harness.execution.runner import Outcome, run
+from harness.execution.sharding import ALONE, join
+from harness.records.judge_answers import write_judge_answers
+from harness.records.manifest import write_json
 from methods.environment import environment_rank, under_launcher
 
 SUMMARY = "summary.json"
@@ -76,8 +76,8 @@ def _recorded(plan: Plan, argv: Sequence[str]) -> Outcome:
 def _emulated(plan: Plan, argv: Sequence[str]) -> tuple[Plan, Outcome]:
     """The run itself and then its traces on the profile's devices. ``--results`` names the latter's
     directory; the run's own is beside it."""
-    from harness.device_runs import device_run
-    from harness.device_runs import run as run_on_devices
+    from harness.devices.device_runs import device_run
+    from harness.devices.device_runs import run as run_on_devices
 
     request = plan.request
     assert request.emulate is not None

@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from harness.entry import Parser, exit_code, seed
-from harness.guard import guarded
+from harness.cli.entry import Parser, exit_code, seed
+from harness.cli.guard import guarded
 from methods.errors import UsageError
 
 
@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
     """As ``main``, with exceptions passed through."""
     import torch
 
-    from harness.checking.random_cases import Totals, draw, run_case
+    from harness.checks.random_cases import Totals, draw, run_case
 
     torch.set_num_threads(1)  # tiny matrices, and results must not depend on the machine's number
     if args.case is not None:

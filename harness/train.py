@@ -19,25 +19,25 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.entry import exit_code
-from harness.journal import exclusive
-from harness.manifest import enter, invocation
-from harness.presets import load_preset
+from harness.cli.entry import exit_code
+from harness.config.presets import load_preset
+from harness.config.recipes import Recipe, load_recipe
+from harness.records.journal import exclusive
+from harness.records.manifest import enter, invocation
 from harness.training.cli import TargetChoice, TrainRequest, parse
 from harness.training.corpus import load_corpus
 from harness.training.exclusion import ExclusionList
 from harness.training.generate import GenerateRequest, generate
 from harness.training.heads import build_task
 from harness.training.publish import PublishRequest, publish
-from harness.training.recipes import Recipe, load_recipe
 from harness.training.session import TrainingSession, configuration
-from methods.drafting import checkpoint
-from methods.drafting.source import resolve
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters import checkpoint
+from methods.drafters.source import resolve
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.environment import environment_number, environment_rank, under_launcher
 from methods.errors import UsageError
-from methods.target.loading import DTYPES, load_target
-from methods.target.target import Target
+from methods.models.loading import DTYPES, load_target
+from methods.models.target import Target
 from methods.training.batches import Batches
 from methods.training.trainer import Trainer, TrainerConfig
 from methods.training.vocabulary import count_tokens, covered, most_frequent

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from methods.errors import UsageError
 
 if TYPE_CHECKING:
-    from methods.replay import KnownOutput, Replayed
+    from methods.decoding.replay import KnownOutput, Replayed
 
 FinishReason = Literal["stop", "length"]
 
@@ -63,7 +63,7 @@ class Step:
     ("target", "draft", "verify").
 
     Layers and nodes are held against the target's own count where it runs in this process: see
-    ``methods.trace.counted_fault``. Work past the end of the output belongs to a step, too.
+    ``methods.decoding.trace.counted_fault``. Work past the end of the output belongs to a step, too.
     """
 
     drafted: int
@@ -135,7 +135,7 @@ class DecodingMethod(ABC):
 
     def replay(self, known: KnownOutput) -> Replayed:
         """The trace of ``decode`` on a prompt whose AR output is known, without decoding: see
-        ``methods.replay``. Optional."""
+        ``methods.decoding.replay``. Optional."""
         raise UsageError(f"method {self.name!r} cannot be replayed; it has to be run in mode decode")
 
     def describe(self) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from methods.code import Code, code_of
 from methods.errors import UsageError, describe
 from methods.interface import DecodingMethod
+from methods.source_code.code import Code, code_of
 
 ENTRY_POINT_GROUP = "spd_bench.methods"
 """A package offers methods by an entry point in this group that names a module to import."""
 
 BUILTIN_MODULES = (
-    "methods.autoregressive",
-    "methods.ngram",
+    "methods.decoding.autoregressive",
+    "methods.decoding.prompt_lookup",
     "methods.eagle3.method",
     "methods.spd.method",
     "methods.ppsd.method",
@@ -95,7 +95,7 @@ def modules(method: type[DecodingMethod]) -> list[str]:
     """The modules whose code, with all that they import, makes the method what it is."""
     own = [base.__module__ for base in method.__mro__ if issubclass(base, DecodingMethod)]
     place = _registered_in.get(getattr(method, "name", ""))
-    return list(dict.fromkeys([*own, *([place] if place else []), "methods.target"]))
+    return list(dict.fromkeys([*own, *([place] if place else []), "methods.models"]))
 
 
 def option_names(name: str) -> list[str]:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli import DEFAULT_PRESET
-from harness.entry import Parser, exit_code, path
-from harness.guard import guarded
-from harness.journal import write_whole
-from harness.presets import load_preset
-from harness.sharding import ALONE, Shard, join
+from harness.cli.arguments import DEFAULT_PRESET
+from harness.cli.entry import Parser, exit_code, path
+from harness.cli.guard import guarded
+from harness.config.presets import load_preset
+from harness.execution.sharding import ALONE, Shard, join
+from harness.records.journal import write_whole
 from methods import registry
 from methods.errors import UsageError
 from paper_tables import devices, plan, runs, stored, table

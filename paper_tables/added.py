@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.options import parse_pairs, typed
+from harness.cli.options import parse_pairs, typed
 from methods import registry
-from methods.drafting.source import HUB, resolve
+from methods.drafters.source import HUB, resolve
 from methods.errors import UsageError
 from paper_tables.plan import Option, Row, Spec
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from harness import runner
-from harness.device_runs import DeviceMode, device_run, run
-from harness.identity import device_code
-from harness.profiles import Profile, load_profile, profile_facts
+from harness.config.profiles import Profile, load_profile, profile_facts
+from harness.devices.device_runs import DeviceMode, device_run, run
+from harness.execution import runner
+from harness.records.identity import device_code
 from methods.errors import UsageError
 from paper_tables import stored
 from paper_tables.plan import Row

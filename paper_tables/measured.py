@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.plan import AR
-from harness.records import Mode
+from harness.execution.plan import AR
+from harness.records.record import Mode
 from paper_tables.plan import Row
 
 _SPEEDS = ("tok_per_s", "ar_tok_per_s")
@@ -65,7 +65,7 @@ class Measured:
 def from_summary(
     row: Row, lines: Iterable[Mapping[str, Any]], width: int = 1, origin: Origin | None = None
 ) -> list[Measured]:
-    """The lines of ``harness.summary.rows`` at draft width ``width`` as the cells of ``row``."""
+    """The lines of ``harness.analysis.summary.rows`` at draft width ``width`` as the cells of ``row``."""
     return [
         Measured(
             row=row,

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from harness.cli import METHOD_FLAGS
-from harness.paper_rows import PAPER_ROWS
-from harness.plan import AR
-from harness.records import Mode
+from harness.cli.arguments import METHOD_FLAGS
+from harness.config.paper_rows import PAPER_ROWS
+from harness.execution.plan import AR
+from harness.records.record import Mode
 from methods.errors import UsageError
 from paper_tables.published import ALL_CELLS, MODELS
 
@@ -97,8 +97,8 @@ def _as_name(value: str) -> str:
 
 @dataclass(frozen=True)
 class Spec:
-    """One table. ``columns`` are result-row names of ``harness.summary``; ``published`` those of them
-    that the paper prints too. ``mode`` "replay" lets rows that can be replayed be replayed;
+    """One table. ``columns`` are result-row names of ``harness.analysis.summary``; ``published`` those
+    of them that the paper prints too. ``mode`` "replay" lets rows that can be replayed be replayed;
     ``printed_for`` names the columns of published figures: models, or ``ALL_CELLS``;
     ``profile`` the devices of its emulated and projected columns."""
 

@@ -10,23 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import benchmarks, identity, replay, runner
-from harness.cli import BENCHMARKS, parse
-from harness.comparable import machine, machines
-from harness.drafters import preset_checkpoint
-from harness.manifest import canonical, read_manifest
-from harness.plan import AR, Plan, make_plan
-from harness.presets import load_preset
-from harness.profiles import load_profile, profile_facts
-from harness.records import Mode, Record
-from harness.runner import Outcome
-from harness.sharding import ALONE, Shard
-from harness.summary import TITLES
-from harness.summary import rows as summary_rows
+from harness import benchmarks
+from harness.analysis.comparable import machine, machines
+from harness.analysis.summary import TITLES
+from harness.analysis.summary import rows as summary_rows
+from harness.cli.arguments import BENCHMARKS, parse
+from harness.config.drafters import preset_checkpoint
+from harness.config.presets import load_preset
+from harness.config.profiles import load_profile, profile_facts
+from harness.execution import replay, runner
+from harness.execution.plan import AR, Plan, make_plan
+from harness.execution.runner import Outcome
+from harness.execution.sharding import ALONE, Shard
+from harness.records import identity
+from harness.records.manifest import canonical, read_manifest
+from harness.records.record import Mode, Record
 from methods import registry
-from methods.code import DIGITS
-from methods.drafting.checkpoint import described
+from methods.drafters.checkpoint import described
 from methods.errors import UsageError
+from methods.source_code.code import DIGITS
 from paper_tables import stored
 from paper_tables.measured import ON_DEVICES, Measured, Origin, from_summary, with_devices
 from paper_tables.plan import Row, Size, Spec

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.journal import write_whole
-from harness.records import Mode, Record, StepArrays
+from harness.records.journal import write_whole
+from harness.records.record import Mode, Record, StepArrays
 from methods.errors import UsageError
 from paper_tables.plan import Row
 

@@ -7,10 +7,10 @@ from dataclasses import fields
 
 import pandas as pd
 
-from harness.cli import BENCHMARKS
-from harness.comparable import apart
-from harness.profiles import load_profile
-from harness.summary import OVERALL, TITLES
+from harness.analysis.comparable import apart
+from harness.analysis.summary import OVERALL, TITLES
+from harness.cli.arguments import BENCHMARKS
+from harness.config.profiles import load_profile
 from paper_tables import published
 from paper_tables.measured import EMULATED, ON_RANKS, PROJECTED, Interval, Measured, Origin
 from paper_tables.plan import Row, Spec

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.target.shape import TargetShape
+from methods.models.shape import TargetShape
 
 Content = dict[str, Any]
 

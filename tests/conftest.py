@@ -8,9 +8,9 @@ import os
 import pytest
 import torch
 
-from methods.target.shape import TargetShape
-from methods.target.target import Target
-from methods.target.tiny import FAMILIES, tiny_target
+from methods.models.shape import TargetShape
+from methods.models.target import Target
+from methods.testing.tiny import FAMILIES, tiny_target
 
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
@@ -41,7 +41,7 @@ def llama() -> Target:
 def smollm2() -> Target:
     """The real default target, in float32; tests that ask for it are marked slow."""
     from methods.errors import UsageError
-    from methods.target import load_target
+    from methods.models import load_target
 
     try:
         return load_target("smollm2-135m", device="cpu")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from methods import code, registry, sources
+from methods import registry
+from methods.source_code import code, sources
 
 
 def forget() -> None:

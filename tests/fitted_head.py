@@ -14,7 +14,7 @@ from methods import registry
 from methods.eagle3.head import Eagle3Head
 from methods.eagle3.method import Eagle3
 from methods.interface import SamplingParams
-from methods.target.target import Target
+from methods.models.target import Target
 
 CAP = 64
 PROMPTS = [random_ids(1 + i % 9, seed=50 + i) for i in range(20)]

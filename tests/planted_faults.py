@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from methods.autoregressive import Autoregressive
+from methods.decoding.autoregressive import Autoregressive
 from methods.registry import register
 
 SEEN_BY: dict[str, str] = {}

@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import torch
 
-from methods.drafting.session import RowSession
+from methods.decoding.prompt_lookup import Ngram
+from methods.decoding.rounds import RoundMethod
+from methods.decoding.sampling import Draws, pick, probabilities, target_token
+from methods.decoding.transcript import Transcript
+from methods.decoding.verification import Draft, Verified, verify
+from methods.drafters.session import RowSession
 from methods.interface import SamplingParams
-from methods.ngram import Ngram
+from methods.models.block import Block
+from methods.models.state import AttentionCache, RecurrentCache, State
+from methods.models.target import PREFILL_CHUNK
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.lockstep import Lockstep
 from methods.ppsd.drafter import PpsdDrafter
-from methods.rounds import RoundMethod
-from methods.sampling import Draws, pick, probabilities, target_token
 from methods.spd.drafter import SpdDrafter
-from methods.target.block import Block
-from methods.target.state import AttentionCache, RecurrentCache, State
-from methods.target.target import PREFILL_CHUNK
-from methods.transcript import Transcript
-from methods.verification import Draft, Verified, verify
 
 GREEDY = SamplingParams()
 

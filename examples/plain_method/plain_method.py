@@ -4,10 +4,10 @@ from time import perf_counter
 
 import torch
 
+from methods.decoding.sampling import Draws, target_token
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, Step
 from methods.registry import register
-from methods.sampling import Draws, target_token
 
 
 @register("plain")

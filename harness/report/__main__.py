@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.entry import Parser, exit_code, natural, path
-from harness.journal import write_whole
+from harness.cli.entry import Parser, exit_code, natural, path
+from harness.records.journal import write_whole
 from harness.report.arms import read_arms
 from harness.report.page import render
 from methods.errors import UsageError
@@ -44,7 +44,7 @@ def _tokenizer(manifests: Sequence[dict[str, Any]]) -> object:
 
 
 def load_tokenizer(name: str) -> object:
-    from methods.target.loading import load_tokenizer as load  # loads torch
+    from methods.models.loading import load_tokenizer as load  # loads torch
 
     return load(name)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from harness import metrics
-from harness.records import Record
+from harness.analysis import metrics
+from harness.analysis.summary import TITLES
+from harness.records.record import Record
 from harness.report import trace
 from harness.report.arms import Arm
-from harness.summary import TITLES
 
 
 def answers(arms: Sequence[Arm], tokenizer: object, texts: int) -> str:

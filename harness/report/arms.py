@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.comparable import check, check_prompts
-from harness.manifest import FINGERPRINT_DIGITS, read_manifest
-from harness.plan import AR
-from harness.records import Record
-from harness.status import read_run
+from harness.analysis.comparable import check, check_prompts
+from harness.execution.plan import AR
+from harness.records.manifest import FINGERPRINT_DIGITS, read_manifest
+from harness.records.record import Record
+from harness.records.status import read_run
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from harness import metrics
-from harness.metrics import Estimate
-from harness.records import Record
+from harness.analysis import metrics
+from harness.analysis.metrics import Estimate
+from harness.analysis.summary import checked, worst
+from harness.records.record import Record
 from harness.report import charts, trace
 from harness.report.arms import Arm
 from harness.report.charts import Point, Series
 from harness.report.tables import status_of, wall_clock
-from harness.summary import checked, worst
 
 Held = Sequence[tuple[Arm, list[Record]]]
 Shares = Mapping[str, Sequence[tuple[int, float, int]]]

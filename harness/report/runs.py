@@ -7,12 +7,12 @@ from functools import reduce
 from html import escape
 from typing import Any
 
-from harness import metrics
-from harness.comparable import machines, time_of, unlike_baselines, unlike_seconds
-from harness.records import Record
+from harness.analysis import metrics
+from harness.analysis.comparable import machines, time_of, unlike_baselines, unlike_seconds
+from harness.analysis.summary import TITLES
+from harness.records.record import Record
 from harness.report.arms import Arm, label
 from harness.report.html import Row, table, words
-from harness.summary import TITLES
 
 Manifests = Sequence[dict[str, Any]]
 

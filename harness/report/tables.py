@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from harness import metrics
-from harness.comparable import KINDS
+from harness.analysis import metrics
+from harness.analysis.comparable import KINDS
+from harness.analysis.summary import OVERALL, TITLES, accuracy_notes, checked, rows, worst
 from harness.report.arms import Arm
 from harness.report.html import Row, table, words
-from harness.summary import OVERALL, TITLES, accuracy_notes, checked, rows, worst
 
 FIGURES = {
     "S0": "S0",

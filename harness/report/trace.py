@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
-from harness.records import Record
+from harness.records.record import Record
 
 Origin = Literal["draft", "correction", "plain"]
 """``draft``: an accepted draft; ``correction``: the target's own token where a draft was rejected;

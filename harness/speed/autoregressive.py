@@ -15,7 +15,7 @@ from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved, seconds
 from methods import registry
 from methods.interface import SamplingParams
-from methods.target import Target
+from methods.models import Target
 
 AIMS = {"float32": (1.05, 0.85), "bfloat16": (1.25, 0.70)}
 """dtype -> AR's speed wished for, against ``generate`` and against the floor."""

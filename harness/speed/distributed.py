@@ -11,19 +11,19 @@ from dataclasses import replace
 
 import torch
 
-from harness.projection import Devices, project, verdicts
-from harness.records import StepArrays
+from harness.devices.projection import Devices, project, verdicts
+from harness.devices.timing import phases_by_cycle, steady
+from harness.records.record import StepArrays
 from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import ToldOptions, ToldSpd
-from harness.timing import phases_by_cycle, steady
 from methods import registry
 from methods.interface import DecodeResult, SamplingParams
+from methods.models import Target
 from methods.pipeline.distributed.rank import Report
 from methods.pipeline.distributed.ranks import THREADS, close
-from methods.target import Target
 
 STAGES, DRAFT_LAYERS, RIGHT = 2, 1, 0.8
 OF_S, WITHIN = 0.85, 0.10
@@ -92,7 +92,7 @@ def ranks_arm(method: ToldSpd, prompt: list[int], tokens: int) -> Timed:
 
 
 def layers_speedup(result: DecodeResult, layers: int) -> float:
-    """S of one run: see ``harness.metrics.s``."""
+    """S of one run: see ``harness.analysis.metrics.s``."""
     critical = sum(step.target_layers + step.draft_layers for step in result.steps)
     return (len(result.tokens) - 1) * layers / critical
 

@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.emulation import Emulated, emulate
-from harness.profiles import Profile, load_profile
-from harness.projection import Devices, devices_of, project
+from harness.config.profiles import Profile, load_profile
+from harness.devices.emulation import Emulated, emulate
+from harness.devices.projection import Devices, devices_of, project
 from harness.speed.result import Ratio, Result, Settings
 from methods.pipeline.distributed.ranks import close
 

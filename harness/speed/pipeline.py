@@ -14,12 +14,12 @@ from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved, seconds
 from harness.speed.told import ToldDrafter
 from methods import registry
-from methods.checking.scripted import ScriptedDrafter, always, knows_output
 from methods.interface import SamplingParams
+from methods.models import Target
 from methods.pipeline.lockstep import Lockstep
 from methods.spd.draft_module import DraftModule
 from methods.spd.method import Spd
-from methods.target import Target
+from methods.testing.scripted import ScriptedDrafter, always, knows_output
 
 STAGES = 8
 AIM = 1 / 1.25

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from harness.drafters import preset_checkpoint
-from harness.paper_rows import PAPER_ROWS
-from harness.presets import Preset, load_preset
+from harness.config.drafters import preset_checkpoint
+from harness.config.paper_rows import PAPER_ROWS
+from harness.config.presets import Preset, load_preset
 from harness.speed.result import Ratio, Result, Settings
 from harness.speed.targets import targets
 from harness.speed.timing import interleaved, seconds
 from methods import registry
+from methods.decoding.replay import KnownOutput
 from methods.errors import UsageError
 from methods.interface import DecodingMethod, SamplingParams
-from methods.replay import KnownOutput
-from methods.target import Target
+from methods.models import Target
 
 FASTER = 20.0
 """Seconds of the decode loops of all rows / of their replays, at least."""

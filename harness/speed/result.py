@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from harness.cli import DEFAULT_PRESET
+from harness.cli.arguments import DEFAULT_PRESET
 from methods.errors import UsageError
 
 

@@ -21,17 +21,17 @@ from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import DRAFT_VOCABULARY
 from methods import registry
-from methods.checking.scripted import sometimes
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.sampling import Draws
+from methods.decoding.verification import Draft
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.drafting import Eagle3Drafter
 from methods.eagle3.head import Eagle3Head
 from methods.eagle3.method import Eagle3, Eagle3Options
 from methods.eagle3.session import Eagle3Session
 from methods.interface import SamplingParams, Step
-from methods.sampling import Draws
-from methods.target import Target
-from methods.verification import Draft
+from methods.models import Target
+from methods.testing.scripted import sometimes
 
 RIGHT = 0.8
 SPEEDUPS = {3: 1.8, 7: 1.9}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.first_turns import first_turns
-from harness.presets import load_preset
+from harness.benchmarks.first_turns import first_turns
+from harness.config.presets import load_preset
 from harness.speed.result import Settings
 from methods.errors import TargetChanged
-from methods.target import Target, load_target
-from methods.target.seal import Seal
+from methods.models import Target, load_target
+from methods.models.seal import Seal
 
 
 def targets(settings: Settings) -> Iterator[tuple[str, Target, list[int]]]:

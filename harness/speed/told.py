@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.checking.scripted import ScriptedDrafter, knows_output, sometimes
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
+from methods.models import Target
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.drafter import Drafter, Features
 from methods.spd import checkpoint
 from methods.spd.method import Spd, SpdOptions
-from methods.target import Target
+from methods.testing.scripted import ScriptedDrafter, knows_output, sometimes
 
 DRAFT_VOCABULARY = 8192
 """Rows of the head, at most: those of the recipe for small targets."""

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli import DEFAULT_PRESET
-from harness.entry import HelpFormatter, Parser, path, positive, seed, temperature
-from harness.plan import RUNS
+from harness.cli.arguments import DEFAULT_PRESET
+from harness.cli.entry import HelpFormatter, Parser, path, positive, seed, temperature
+from harness.config.recipes import recipe_names
+from harness.execution.plan import RUNS
 from harness.training.conversations import OFFLINE
 from harness.training.generate import GenerateRequest
 from harness.training.heads import HeadSpec, parse_head
 from harness.training.publish import PublishRequest
-from harness.training.recipes import recipe_names
 from methods.errors import UsageError
-from methods.target.loading import DTYPES
+from methods.models.loading import DTYPES
 
 GENERATE, PUBLISH = "generate", "publish"
 

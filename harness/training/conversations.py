@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.benchmarks.chat import Message
 from harness.benchmarks.hub import current_revision
 from harness.benchmarks.rows import parse_jsonl
-from harness.chat import Message
 from methods.assets import WHEELS, member, wheel
 from methods.errors import UsageError
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from harness.chat import Message
-from harness.manifest import read_manifest
+from harness.benchmarks.chat import Message
+from harness.records.manifest import read_manifest
 from harness.training.conversations import open_source
 from harness.training.exclusion import ExclusionList
 from harness.training.masking import NotAPrefix, to_examples
 from methods.errors import UsageError
-from methods.target.target import Target
+from methods.models.target import Target
 from methods.training.observation import Example
 
 ANSWERS = "answers.jsonl"

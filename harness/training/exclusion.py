@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness import benchmarks
+from harness.benchmarks.chat import Message
 from harness.benchmarks.hub import HubUnavailable, fetch_rows
 from harness.benchmarks.prompt import CodeProblem, Prompt
-from harness.chat import Message
 
 _PARAGRAPH = re.compile(r"\n\s*\n")
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from harness.chat import describe, render
-from harness.journal import exclusive
-from harness.manifest import enter, invocation
+from harness.benchmarks.chat import describe, render
+from harness.records.journal import exclusive
+from harness.records.manifest import enter, invocation
 from harness.training.conversations import open_source
 from harness.training.corpus import ANSWERS, read_answers
 from harness.training.exclusion import ExclusionList, text_hash
-from methods.batched import Answer, Generator, Question
+from methods.decoding.batched import Answer, Generator, Question
 from methods.errors import UsageError
 from methods.interface import SamplingParams
-from methods.target.target import Target
+from methods.models.target import Target
 
 _REPORT_S = 20.0
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import training as eagle3
 from methods.errors import UsageError
+from methods.models.partition import split_layers
+from methods.models.target import Target
 from methods.ppsd import training as ppsd
 from methods.spd import training as spd
-from methods.target.partition import split_layers
-from methods.target.target import Target
 from methods.training.task import HeadTask
 
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 
-from harness.chat import Message, render
+from harness.benchmarks.chat import Message, render
 from methods.training.observation import Example
 
 

@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 
-from harness import replay
-from harness.cli import parse
-from harness.plan import make_plan
-from harness.summary import OVERALL, rows
+from harness.analysis.summary import OVERALL, rows
+from harness.cli.arguments import parse
+from harness.execution import replay
+from harness.execution.plan import make_plan
 from harness.training.session import CURVE, step_of
-from methods.drafting import checkpoint
-from methods.drafting.checkpoint import HEAD, DraftConfig
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters import checkpoint
+from methods.drafters.checkpoint import HEAD, DraftConfig
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
-from methods.target.target import Target
+from methods.models.target import Target
 
 PROMPTS, NEW_TOKENS = 8, 128
 """Per benchmark, and the cap on each answer, of the figures in a published checkpoint."""

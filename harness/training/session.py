@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from harness.manifest import write_json
-from harness.provenance import package_commit, package_versions
+from harness.records.manifest import write_json
+from harness.records.provenance import package_commit, package_versions
 from harness.training.corpus import Corpus
-from methods.drafting.tensors import read_pickle, sync
+from methods.drafters.tensors import read_pickle, sync
 from methods.errors import UsageError
 from methods.training.trainer import DATA, TARGET, StepReport, Trainer
 

@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.drafting import checkpoint
-from methods.drafting.checkpoint import HEAD, DraftConfig, Loaded
-from methods.drafting.initialise import build_seeded, set_head
-from methods.drafting.layouts import layer_config
-from methods.drafting.source import resolve
-from methods.drafting.tensors import build_from
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters import checkpoint
+from methods.drafters.checkpoint import HEAD, DraftConfig, Loaded
+from methods.drafters.initialise import build_seeded, set_head
+from methods.drafters.layouts import layer_config
+from methods.drafters.source import resolve
+from methods.drafters.tensors import build_from
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3.head import Eagle3Config, Eagle3Head, default_taps, rotary_for
 from methods.eagle3.published import read_published
 from methods.errors import UsageError
-from methods.target.shape import TargetShape
+from methods.models.shape import TargetShape
 
 _FLAGS = ("fc_bias", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "own_embedding")
 _ARCHITECTURE = {"taps": list[int], "rope": dict} | dict.fromkeys(_FLAGS, bool)

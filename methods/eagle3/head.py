@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from methods.drafting.cache import LayerCache
-from methods.drafting.decoder_layer import DecoderLayer, KeyValues, LayerConfig, RMSNorm
-from methods.drafting.rotary import Rotary, rotary_from_target
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.cache import LayerCache
+from methods.drafters.decoder_layer import DecoderLayer, KeyValues, LayerConfig, RMSNorm
+from methods.drafters.rotary import Rotary, rotary_from_target
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 
 

@@ -8,19 +8,19 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 from torch.nn import functional as F
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.replay import KnownOutput, Replayed
+from methods.decoding.rounds import RoundMethod
+from methods.decoding.sampling import Draws
+from methods.decoding.verification import proposal_rule
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.drafting import Eagle3Drafter, Shape
 from methods.eagle3.head import Eagle3Head
 from methods.eagle3.replay import chain_table, replay_chain
 from methods.errors import UsageError
 from methods.interface import SamplingParams
+from methods.models.target import Target
 from methods.registry import register
-from methods.replay import KnownOutput, Replayed
-from methods.rounds import RoundMethod
-from methods.sampling import Draws
-from methods.target.target import Target
-from methods.verification import proposal_rule
 
 Tree = Literal["beam", "dynamic"]
 

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.drafting.checkpoint import HEAD, DraftConfig
-from methods.drafting.decoder_layer import LayerConfig
-from methods.drafting.tensors import file_sha256, read_pickle, read_safetensors
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.checkpoint import HEAD, DraftConfig
+from methods.drafters.decoder_layer import LayerConfig
+from methods.drafters.tensors import file_sha256, read_pickle, read_safetensors
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3.head import default_taps
 from methods.errors import UsageError
-from methods.target.shape import TargetShape
+from methods.models.shape import TargetShape
 
 _TENSOR_FILES = ("model.safetensors", "pytorch_model.bin")
 # Buffers some writers keep; the head computes its own.

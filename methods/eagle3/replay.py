@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from methods.drafting.attention import causal_mask
-from methods.drafting.decoder_layer import KeyValues
+from methods.decoding.replay import KnownOutput, Replayed, acceptance
+from methods.decoding.sampling import Draws
+from methods.decoding.verification import Draft, Verified
+from methods.drafters.attention import causal_mask
+from methods.drafters.decoder_layer import KeyValues
 from methods.eagle3.drafting import Shape
 from methods.eagle3.head import Eagle3Head
 from methods.interface import Step
-from methods.replay import KnownOutput, Replayed, acceptance
-from methods.sampling import Draws
-from methods.verification import Draft, Verified
 
 NEGLIGIBLE = 1e-9
 """Roll-outs whose drafts are all accepted with less than this probability go no deeper."""
@@ -35,7 +35,7 @@ StepOf = Callable[[Draft, Verified, int, dict[str, float]], Step]
 
 
 class ChainTable:
-    """``given`` and ``marginal`` as in ``methods.replay.Acceptance``, per root and level."""
+    """``given`` and ``marginal`` as in ``methods.decoding.replay.Acceptance``, per root and level."""
 
     def __init__(self, roots: int) -> None:
         self.given: Levels = [[] for _ in range(roots)]

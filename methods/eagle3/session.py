@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from methods.drafting.attention import visible_keys, window_start
-from methods.drafting.cache import LayerCache
+from methods.drafters.attention import visible_keys, window_start
+from methods.drafters.cache import LayerCache
 from methods.eagle3.head import Eagle3Head
 
 _CHUNK = 1024

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.drafting.decoder_layer import KeyValues
-from methods.drafting.initialise import build_seeded, copy_layers, set_head
-from methods.drafting.layouts import layer_config
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.decoder_layer import KeyValues
+from methods.drafters.initialise import build_seeded, copy_layers, set_head
+from methods.drafters.layouts import layer_config
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.head import Eagle3Config, Eagle3Head, Eagle3Layer, default_taps, rotary_for
-from methods.target.target import Target
+from methods.models.target import Target
 from methods.training.attention import attend_cycles
 from methods.training.initialise import set_norm
 from methods.training.observation import Observed

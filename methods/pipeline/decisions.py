@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.sampling import Draws, probabilities, target_token
+from methods.decoding.verification import DraftLaw, ProposalRule, accept_drawn
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import SamplingParams
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Node, Proposal
-from methods.sampling import Draws, probabilities, target_token
-from methods.verification import DraftLaw, ProposalRule, accept_drawn
 
 
 class Decisions:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.pipeline.controller import PipelineController, Verdict
 
 Features = dict[int, Tensor]

@@ -9,16 +9,16 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
+from methods.decoding.transcript import Transcript
+from methods.decoding.verification import ProposalRule
 from methods.interface import DecodeResult, SamplingParams
+from methods.models.state import State
+from methods.models.target import PREFILL_CHUNK, Target
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.decisions import Decisions
 from methods.pipeline.drafter import Drafter, Features, critical_layers
 from methods.pipeline.stage_runner import StageRunner
 from methods.pipeline.tree import Level, Node, Proposal
-from methods.target.state import State
-from methods.target.target import PREFILL_CHUNK, Target
-from methods.transcript import Transcript
-from methods.verification import ProposalRule
 
 Offers = dict[int, list[Proposal]]
 """Node id -> what the drafter proposes behind it."""

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from methods.decoding.replay import KnownOutput, Replayed
+from methods.decoding.verification import proposal_rule
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.models.partition import check_stage_layers, split_layers
+from methods.models.target import Target
 from methods.pipeline.distributed.launcher import check_world
 from methods.pipeline.distributed.ranks import Distributed
 from methods.pipeline.drafter import Drafter, critical_layers
 from methods.pipeline.layout import Layout
 from methods.pipeline.lockstep import Lockstep
 from methods.pipeline.replay import DraftLogits, replay_chain
-from methods.replay import KnownOutput, Replayed
-from methods.target.partition import check_stage_layers, split_layers
-from methods.target.target import Target
-from methods.verification import proposal_rule
 
 Runtime = Literal["lockstep", "distributed"]
 """lockstep: all stages in this process, one after another. distributed: a process per stage."""

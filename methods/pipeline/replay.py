@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.replay import KnownOutput, Replayed, acceptance
+from methods.decoding.sampling import Draws
+from methods.decoding.transcript import Transcript
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import Step
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Proposal
-from methods.replay import KnownOutput, Replayed, acceptance
-from methods.sampling import Draws
-from methods.transcript import Transcript
 
 Pair = tuple[int, int]
 """(index of the newest token in the output, tokens in flight)"""
@@ -39,7 +39,7 @@ _WRONG = -1
 class FillTable:
     """Acceptance by output token and fill, evaluated only where a trace may come by.
 
-    ``given`` and ``marginal`` as in ``methods.replay.Acceptance``.
+    ``given`` and ``marginal`` as in ``methods.decoding.replay.Acceptance``.
     """
 
     n: int

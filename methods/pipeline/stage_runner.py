@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from methods.models.target import Target
 from methods.pipeline.tree import Level, Node
-from methods.target.target import Target
 
 
 class StageRunner:

@@ -8,11 +8,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from methods.drafting.attention import causal_mask
-from methods.drafting.decoder_layer import MLP, DecoderLayer, LayerConfig, RMSNorm
-from methods.drafting.rotary import Rotary
-from methods.drafting.session import RowSession
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.attention import causal_mask
+from methods.drafters.decoder_layer import MLP, DecoderLayer, LayerConfig, RMSNorm
+from methods.drafters.rotary import Rotary
+from methods.drafters.session import RowSession
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 
 HeadClass = Literal["layer", "mlp", "linear"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.replay import KnownOutput
+from methods.drafters.vocabulary import DraftVocabulary
+from methods.models.target import Target
 from methods.pipeline.method import PipelineMethod, PipelineOptions
 from methods.pipeline.replay import DraftLogits
 from methods.ppsd import checkpoint
@@ -13,8 +15,6 @@ from methods.ppsd.drafter import PpsdDrafter
 from methods.ppsd.exit_head import HeadClass
 from methods.ppsd.replay import PpsdReplay
 from methods.registry import register
-from methods.replay import KnownOutput
-from methods.target.target import Target
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.drafting.decoder_layer import DecoderLayer
-from methods.drafting.initialise import build_seeded, copy_layers, set_head
-from methods.drafting.layouts import default_layout, layer_config
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.decoder_layer import DecoderLayer
+from methods.drafters.initialise import build_seeded, copy_layers, set_head
+from methods.drafters.layouts import default_layout, layer_config
+from methods.drafters.vocabulary import DraftVocabulary
+from methods.models.partition import split_layers
+from methods.models.target import Target
 from methods.ppsd import checkpoint
 from methods.ppsd.exit_head import ExitHead, ExitHeadConfig, HeadClass
-from methods.target.partition import split_layers
-from methods.target.target import Target
 from methods.training.attention import attend_cycles
 from methods.training.initialise import as_in_target, set_norm
 from methods.training.observation import Observed

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from methods.drafting.checkpoint import DraftConfig
-from methods.drafting.layouts import Layout, layer_config
-from methods.drafting.tensors import file_sha256, read_pickle
+from methods.drafters.checkpoint import DraftConfig
+from methods.drafters.layouts import Layout, layer_config
+from methods.drafters.tensors import file_sha256, read_pickle
 from methods.errors import UsageError
-from methods.target.partition import check_stage_layers, split_layers
-from methods.target.shape import TargetShape
+from methods.models.partition import check_stage_layers, split_layers
+from methods.models.shape import TargetShape
 
 AUTHORS_TRAINING_SPAN = 2048
 """Longest sequence the published heads were trained on; their files do not say."""

@@ -9,19 +9,19 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from methods.drafting import checkpoint
-from methods.drafting.checkpoint import DraftConfig, Loaded
-from methods.drafting.initialise import build_seeded, set_head
-from methods.drafting.layouts import Layout, default_layout, layer_config
-from methods.drafting.rotary import Rotary
-from methods.drafting.source import resolve
-from methods.drafting.tensors import build_from
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters import checkpoint
+from methods.drafters.checkpoint import DraftConfig, Loaded
+from methods.drafters.initialise import build_seeded, set_head
+from methods.drafters.layouts import Layout, default_layout, layer_config
+from methods.drafters.rotary import Rotary
+from methods.drafters.source import resolve
+from methods.drafters.tensors import build_from
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
+from methods.models.shape import TargetShape
 from methods.spd.aggregation import Aggregation
 from methods.spd.authors_file import read_authors_file
 from methods.spd.draft_module import DraftModule, DraftModuleConfig
-from methods.target.shape import TargetShape
 
 _AGGREGATION_STD = 0.02
 _ARCHITECTURE = {

@@ -9,11 +9,11 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
-from methods.drafting.attention import causal_mask
-from methods.drafting.decoder_layer import DecoderLayer, LayerConfig
-from methods.drafting.rotary import Rotary
-from methods.drafting.session import RowSession
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.attention import causal_mask
+from methods.drafters.decoder_layer import DecoderLayer, LayerConfig
+from methods.drafters.rotary import Rotary
+from methods.drafters.session import RowSession
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.spd.aggregation import Aggregation
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.replay import KnownOutput
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
+from methods.models.target import Target
 from methods.pipeline.method import PipelineMethod, PipelineOptions
 from methods.pipeline.replay import DraftLogits
 from methods.registry import register
-from methods.replay import KnownOutput
 from methods.spd import checkpoint
 from methods.spd.aggregation import choose_anchors
 from methods.spd.drafter import SpdDrafter
 from methods.spd.replay import SpdReplay
-from methods.target.target import Target
 
 Schedule = Literal["pre-step", "post-step"]
 _UNTRAINED_LAYERS = 3

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from methods.drafting.attention import causal_mask
+from methods.drafters.attention import causal_mask
 from methods.pipeline.replay import Pair
 from methods.spd.draft_module import DraftModule
 

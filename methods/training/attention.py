@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.drafting.decoder_layer import KeyValues
+from methods.drafters.decoder_layer import KeyValues
 
 _SCORES = 1 << 23
 """Scores per chunk of cycles; cycles in a chunk read the prefix only up to the longest bound among them."""

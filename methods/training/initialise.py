@@ -7,8 +7,8 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from methods.drafting.decoder_layer import LayerConfig, RMSNorm
-from methods.target.target import Target
+from methods.drafters.decoder_layer import LayerConfig, RMSNorm
+from methods.models.target import Target
 
 
 def as_in_target(config: LayerConfig, target: Target) -> LayerConfig:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.drafting.vocabulary import DraftVocabulary
-from methods.target.target import Target
+from methods.drafters.vocabulary import DraftVocabulary
+from methods.models.target import Target
 
 _LOGIT_ROWS = 256
 """Positions per chunk of full-vocabulary logits."""

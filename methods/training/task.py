@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from methods.target.target import Target
+from methods.models.target import Target
 from methods.training.observation import Observed
 
 _LOSS_ROWS = 1024

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from methods.drafting.vocabulary import DraftVocabulary
-from methods.target.target import Target
+from methods.drafters.vocabulary import DraftVocabulary
+from methods.models.target import Target
 from methods.training.batches import Batches, micro_batches
 from methods.training.observation import Example, Observed, observe
 from methods.training.optimizer import HeadOptimizer, OptimizerConfig

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import torch
 from torch import Tensor
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.training.observation import Example
 

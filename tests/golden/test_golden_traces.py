@@ -14,10 +14,10 @@ from conftest import random_ids, tiny
 from golden import HERE, check_json
 
 from methods import registry
-from methods.checking.scripted import ScriptedDrafter
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.lockstep import Lockstep
+from methods.testing.scripted import ScriptedDrafter
 
 CAP = 24
 RANDOM: dict[str, Any] = {"untrained": True}

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from harness import losslessness, plan, witness
-from harness.losslessness import Doubt, Verdict
-from methods import passes, registry
+from harness.execution import losslessness, plan, witness
+from harness.execution.losslessness import Doubt, Verdict
+from methods import registry
 from methods.errors import UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
-from methods.passes import PassLog
+from methods.models import passes
+from methods.models.passes import PassLog
 
 DIFFERS = Verdict("mismatch", Doubt(position=3, token=1, best=2, logit=1.0, gap=0.5, allowed=0.25))
 """What the fake target says of every output that is not its own."""

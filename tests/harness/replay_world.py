@@ -6,9 +6,9 @@ import fake_world
 import pytest
 from conftest import tiny
 
-from harness import plan
+from harness.execution import plan
 from methods import registry
-from methods.target.target import Target
+from methods.models.target import Target
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Target:

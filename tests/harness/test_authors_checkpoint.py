@@ -19,15 +19,15 @@ from authors_format import contents, draft_logits
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from harness.checking.small_world import save_family, save_prompts
-from harness.records import read_records
+from harness.checks.small_world import save_family, save_prompts
+from harness.records.record import read_records
 from harness.run import main
-from methods.drafting.decoder_layer import Attention, RMSNorm
-from methods.drafting.tensors import file_sha256
+from methods.drafters.decoder_layer import Attention, RMSNorm
+from methods.drafters.tensors import file_sha256
+from methods.models.shape import TargetShape
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.drafter import Features
 from methods.spd.drafter import SpdDrafter
-from methods.target.shape import TargetShape
 
 N, ANCHORS = 4, (0, 1, 3)
 CLOSE = 1e-5

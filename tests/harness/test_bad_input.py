@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import journal
 from harness.benchmarks import hub
-from harness.checking.small_world import CONTEXT, save_prompts, save_target
-from harness.records import read_records
+from harness.checks.small_world import CONTEXT, save_prompts, save_target
+from harness.records import journal
+from harness.records.record import read_records
 from harness.run import main
 from methods import assets
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from harness import chat
-from harness.checking.small_world import BOS, TEMPLATE, make_tokenizer
+from harness.benchmarks import chat
+from harness.checks.small_world import BOS, TEMPLATE, make_tokenizer
 from methods.errors import UsageError
 
 USER = [{"role": "user", "content": "hi there"}]

@@ -8,8 +8,8 @@ from typing import Literal
 import fake_world
 import pytest
 
-from harness import options
-from harness.cli import BENCHMARKS, parse, parser
+from harness.cli import options
+from harness.cli.arguments import BENCHMARKS, parse, parser
 from methods.errors import UsageError
 
 FLAGS = """

@@ -16,7 +16,7 @@ import pytest
 
 from harness.benchmarks import humaneval
 from harness.benchmarks.prompt import CodeProblem
-from harness.scoring.code_extraction import program
+from harness.benchmarks.scoring.code_extraction import program
 
 PROMPT = 'from typing import List\n\n\ndef add(a: int, b: int) -> int:\n    """Sum."""\n'
 PROBLEM = CodeProblem("T/0", PROMPT, "add", "")

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from test_metrics import record
 
-from harness.comparable import apart, check, machine, machines, time_of, unlike_baselines, unlike_seconds
+from harness.analysis.comparable import (
+    apart,
+    check,
+    machine,
+    machines,
+    time_of,
+    unlike_baselines,
+    unlike_seconds,
+)
 from methods.errors import UsageError
 
 MACHINE = {"cpu": "A", "cores": 2, "torch_threads": 2, "gpus": []}

@@ -11,7 +11,7 @@ import pytest
 
 from harness import compare
 from harness.compare import Run, main
-from harness.records import Record
+from harness.records.record import Record
 from harness.run import main as run_main
 from methods.errors import UsageError
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Record, read_baseline, read_records
+from harness.records.record import Record, read_baseline, read_records
 from harness.run import main
+from methods.decoding.trace import chain_fault
 from methods.interface import DecodeResult, Step
-from methods.trace import chain_fault
 
 N = 8
 

@@ -11,18 +11,20 @@ import pytest
 import torch
 from replay_world import install
 
-from harness import device_runs, run_directory, runner
 from harness import project as project_command
-from harness.cli import parse
-from harness.manifest import read_manifest
-from harness.plan import make_plan
-from harness.profiles import load_profile
-from harness.projection import project, verdicts
-from harness.records import read_baseline, read_records
-from harness.replay import run as replay
+from harness.analysis.summary import rows
+from harness.cli.arguments import parse
+from harness.config.profiles import load_profile
+from harness.devices import device_runs
+from harness.devices.projection import project, verdicts
+from harness.execution import runner
+from harness.execution.plan import make_plan
+from harness.execution.replay import run as replay
+from harness.records import run_directory
+from harness.records.manifest import read_manifest
+from harness.records.record import read_baseline, read_records
 from harness.report import __main__ as report
 from harness.run import main
-from harness.summary import rows
 from methods.pipeline.distributed import ranks as ranks_module
 
 LINE = "--prompts 2 --max-new-tokens 24 --benchmark gsm8k --temperature 0 --temperature 1 --mode replay"

@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 import pytest
 
-from harness.drafters import preset_checkpoint
-from harness.presets import Preset, load_preset
-from methods.drafting import source
-from methods.drafting.checkpoint import described
+from harness.config.drafters import preset_checkpoint
+from harness.config.presets import Preset, load_preset
+from methods.drafters import source
+from methods.drafters.checkpoint import described
 from methods.errors import UsageError
 
 SPD = "shipped:tiny/spd-n{n}-l{draft_layers}-{schedule}"

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from harness import project as command
-from harness.emulation import emulate
-from harness.profiles import load_profile
-from harness.projection import Devices, project
-from harness.timing import by_fill, chrome_trace, cycle_times, steady
+from harness.config.profiles import load_profile
+from harness.devices.emulation import emulate
+from harness.devices.projection import Devices, project
+from harness.devices.timing import by_fill, chrome_trace, cycle_times, steady
 from methods.interface import Step
 from methods.pipeline.distributed.progress import PHASES, Span
 from methods.pipeline.distributed.ranks import Ranks

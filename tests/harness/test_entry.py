@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness import compare, entry, project, soak
-from harness.entry import exit_code
+from harness import compare, project, soak
+from harness.cli import entry
+from harness.cli.entry import exit_code
 from harness.report.__main__ import main as report
 from harness.training.cli import parse as parse_training
 from methods.errors import UsageError
@@ -46,7 +47,7 @@ def test_faults_of_the_program_keep_their_traceback() -> None:
 
 
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
-    program = "import sys; from harness.entry import exit_code\n"
+    program = "import sys; from harness.cli.entry import exit_code\n"
     program += "sys.exit(exit_code(lambda: [print('x' * 80) for _ in range(99999)] and 0))"
     writer = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert writer.stdout is not None and writer.stderr is not None

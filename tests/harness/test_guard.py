@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import time_limit
-from harness.records import read_baseline, read_records
-from harness.time_limit import OutOfTime, limit
+from harness.cli import time_limit
+from harness.cli.time_limit import OutOfTime, limit
+from harness.records.record import read_baseline, read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import itertools, os, sys, time
-from harness import guard
-from harness.time_limit import OutOfTime, finished, limit
+from harness.cli import guard
+from harness.cli.time_limit import OutOfTime, finished, limit
 
 def caught(seconds, body):
     try:
@@ -97,7 +97,7 @@ def test_nothing_but_finished_work_gives_0(command: str, code: int, words: str) 
 def test_every_command_that_runs_methods_is_guarded(module: str) -> None:
     code = f"""
 import os, runpy
-from harness import entry
+from harness.cli import entry
 entry.exit_code = lambda *_: os._exit(0)
 runpy.run_module({module!r}, run_name="__main__")
 """
@@ -204,7 +204,7 @@ RUNS = """
 import os, sys
 import torch  # once for all
 import fake_world
-from harness import guard
+from harness.cli import guard
 from harness.run import main
 
 fake_world.install()

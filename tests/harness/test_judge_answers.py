@@ -6,8 +6,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from harness.judge_answers import write_judge_answers
-from harness.records import Record, StepArrays
+from harness.records.judge_answers import write_judge_answers
+from harness.records.record import Record, StepArrays
 
 
 def record(prompt_id: str, turn: int = 1, text: str = "", **changes: object) -> Record:

@@ -8,15 +8,15 @@ import math
 import pytest
 import torch
 
-from harness.checking import worlds
-from harness.checking.random_cases import Totals, draw, run_case
-from harness.losslessness import Doubt, doubts, judge
+from harness.checks import worlds
+from harness.checks.random_cases import Totals, draw, run_case
+from harness.execution.losslessness import Doubt, doubts, judge
 from methods import registry
 from methods.interface import SamplingParams
-from methods.target.attention import Attention
-from methods.target.rotary import signed
-from methods.target.target import Target
-from methods.target.tiny import FAMILIES, tiny_target
+from methods.models.attention import Attention
+from methods.models.rotary import signed
+from methods.models.target import Target
+from methods.testing.tiny import FAMILIES, tiny_target
 
 GREEDY = SamplingParams()
 PROMPT = [1, 2, 3, 1]

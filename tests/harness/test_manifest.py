@@ -8,21 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import provenance
-from harness.manifest import (
-    enter,
-    fingerprint,
-    first_difference,
-    invocation,
-    read_manifest,
-)
-from methods.code import Code
+from harness.records import provenance
+from harness.records.manifest import enter, fingerprint, first_difference, invocation, read_manifest
 from methods.errors import UsageError
+from methods.source_code.code import Code
 
 CONFIG = {"method": "spd", "widths": {"1": {"options": {"n": 8}}}, "temperatures": (0.0, 1.0)}
 START = {"argv": ["--n", "8"]}
-CODE = {"spd": Code({"methods.spd.method": "a" * 64, "methods.sampling": "b" * 64})}
-EDITED = {"spd": Code({"methods.spd.method": "a" * 64, "methods.sampling": "c" * 64})}
+CODE = {"spd": Code({"methods.spd.method": "a" * 64, "methods.decoding.sampling": "b" * 64})}
+EDITED = {"spd": Code({"methods.spd.method": "a" * 64, "methods.decoding.sampling": "c" * 64})}
 
 
 def test_fingerprint_depends_on_values_and_not_on_order() -> None:
@@ -58,7 +52,7 @@ def test_other_code_is_refused_by_both_hashes_and_the_files_that_differ(tmp_path
         enter(tmp_path, CONFIG, START, EDITED)
     assert str(refusal.value) == (
         f"{tmp_path} holds records of other code: spd is {there} there and {here} here "
-        "(methods.sampling differs); --fresh keeps them aside and begins anew"
+        "(methods.decoding.sampling differs); --fresh keeps them aside and begins anew"
     )
     assert (tmp_path / "manifest.json").read_bytes() == before
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness import metrics
-from harness.metrics import Estimate
-from harness.records import Record, StepArrays
+from harness.analysis import metrics
+from harness.analysis.metrics import Estimate
+from harness.records.record import Record, StepArrays
 
 LAYERS = 8
 

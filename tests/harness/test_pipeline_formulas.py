@@ -6,14 +6,14 @@ import pytest
 from conftest import random_ids, tiny
 from test_metrics import record
 
-from harness import metrics
-from harness.records import Record, StepArrays
+from harness.analysis import metrics
+from harness.records.record import Record, StepArrays
 from methods import registry
-from methods.checking.scripted import ScriptedDrafter, ScriptedPipeline, knows_output
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.replay import KnownOutput
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import DecodeResult, SamplingParams, Step
-from methods.replay import KnownOutput
-from methods.target.partition import split_layers
+from methods.models.partition import split_layers
+from methods.testing.scripted import ScriptedDrafter, ScriptedPipeline, knows_output
 
 LAYERS = 8
 EXACT = 1e-12

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from harness import presets
-from harness.presets import Preset, load_preset, parse_preset, preset_names
+from harness.config import presets
+from harness.config.presets import Preset, load_preset, parse_preset, preset_names
 from methods.errors import UsageError
 
 GOOD = """

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from test_metrics import record
 
-from harness.profiles import load_profile, parse_profile, profile_names
-from harness.projection import Devices, project, recorded_verdicts, verdicts
-from harness.records import StepArrays
+from harness.config.profiles import load_profile, parse_profile, profile_names
+from harness.devices.projection import Devices, project, recorded_verdicts, verdicts
+from harness.records.record import StepArrays
 from methods.errors import UsageError
 
 PUBLISHED = Path(__file__).parents[2] / "paper_tables/published/w1_theory_and_wallclock.csv"
@@ -120,7 +120,7 @@ def test_every_shipped_profile_loads():
     ],
 )
 def test_a_faulty_profile_is_refused_by_its_key(change, message):
-    text = (Path(__file__).parents[2] / "harness/profiles/qwen3.5-4b.toml").read_text()
+    text = (Path(__file__).parents[2] / "harness/config/profiles/qwen3.5-4b.toml").read_text()
     with pytest.raises(UsageError, match=message):
         parse_profile("mine", text.replace(*change).encode())
 

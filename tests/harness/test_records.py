@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import journal as journal_module
-from harness.journal import Journal, exclusive, write_whole
-from harness.records import Record, StepArrays, from_line, read_baseline, read_records, to_line
+from harness.records import journal as journal_module
+from harness.records.journal import Journal, exclusive, write_whole
+from harness.records.record import Record, StepArrays, from_line, read_baseline, read_records, to_line
 from methods.errors import UsageError
 from methods.interface import Step
 
@@ -139,7 +139,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch) -> 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("harness.journal.os.fsync", full)
+    monkeypatch.setattr("harness.records.journal.os.fsync", full)
     with pytest.raises(UsageError, match=r"cannot write .*table.jsonl: No space left"):
         write_whole(path, "new")
     assert path.read_text() == "old"
@@ -224,7 +224,7 @@ def test_full_disk_seen_only_by_fsync_leaves_no_half_promise(tmp_path: Path, mon
 
 def test_second_process_is_refused_and_told_who_holds_the_directory(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom harness.journal import exclusive\n"
+        "import sys\nfrom pathlib import Path\nfrom harness.records.journal import exclusive\n"
         "from methods.errors import UsageError\n"
         "try:\n    with exclusive(Path(sys.argv[1])):\n        print('entered')\n"
         "except UsageError as error:\n    print(error)\n"

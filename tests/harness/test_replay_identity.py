@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import replay_world
 
-from harness import device_runs, identity
-from harness.manifest import read_manifest
+from harness.devices import device_runs
+from harness.records import identity
+from harness.records.manifest import read_manifest
 from harness.run import main
 from methods import registry
-from methods.code import Code
+from methods.source_code.code import Code
 
 REPLAY = ["--mode", "replay", "--prompts", "1", "--max-new-tokens", "8", "--benchmark", "gsm8k"]
 
@@ -57,7 +58,7 @@ def test_replays_are_of_the_code_of_plain_decoding_too(
 def test_batched_decoding_is_code_of_replays_alone() -> None:
     name = "autoregressive"
     replay, decode = (set(identity.codes([name], mode)[name].files) for mode in ("replay", "decode"))
-    assert "methods.batched" in replay and "methods.batched" not in decode
+    assert "methods.decoding.batched" in replay and "methods.decoding.batched" not in decode
 
 
 def test_traces_on_devices_are_of_the_code_that_times_them(
@@ -72,7 +73,7 @@ def test_traces_on_devices_are_of_the_code_that_times_them(
     assert set(read_manifest(tmp_path / "devices")["method_code"]) == {"spd", "autoregressive", "emulate"}
     assert main(line) == 0
     assert capsys.readouterr().err.count("nothing decoded") == 2
-    monkeypatch.setattr(device_runs, "device_code", lambda mode: Code({"harness.emulation": "other"}))
+    monkeypatch.setattr(device_runs, "device_code", lambda mode: Code({"harness.devices.emulation": "other"}))
     assert main(line) == 2
     assert "holds records of other code: emulate is" in capsys.readouterr().err
     assert main([*line, "--fresh"]) == 0
@@ -80,5 +81,5 @@ def test_traces_on_devices_are_of_the_code_that_times_them(
 
 def test_what_times_traces_is_in_their_code() -> None:
     emulate, project = (set(identity.device_code(mode).files) for mode in ("emulate", "project"))
-    assert {"harness.emulation", "methods.pipeline.distributed.worker"} <= emulate
-    assert {"harness.projection", "methods.pipeline.controller"} <= project
+    assert {"harness.devices.emulation", "methods.pipeline.distributed.worker"} <= emulate
+    assert {"harness.devices.projection", "methods.pipeline.controller"} <= project

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from replay_world import install
 
-from harness import replay
-from harness.cli import parse
-from harness.manifest import read_manifest
-from harness.plan import make_plan
-from harness.records import read_records
+from harness.analysis.summary import rows
+from harness.cli.arguments import parse
+from harness.execution import replay
+from harness.execution.plan import make_plan
+from harness.records.manifest import read_manifest
+from harness.records.record import read_records
 from harness.run import main
-from harness.summary import rows
 from methods import registry
-from methods.batched import Generator
+from methods.decoding.batched import Generator
 
 LINE = "--prompts 2 --max-new-tokens 12 --benchmark gsm8k --temperature 0 --temperature 1"
 

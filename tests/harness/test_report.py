@@ -8,7 +8,7 @@ from pathlib import Path
 import fake_world
 import pytest
 
-from harness.records import Record, StepArrays
+from harness.records.record import Record, StepArrays
 from harness.report import __main__ as cli
 from harness.report import charts, trace
 from harness.report.charts import Point, Series

@@ -13,7 +13,7 @@ from pathlib import Path
 import fake_world
 import pytest
 
-from harness.records import BASELINE, RECORDS, read_records, to_line
+from harness.records.record import BASELINE, RECORDS, read_records, to_line
 from harness.report import __main__ as cli
 from harness.report import trace
 from harness.report.panels import _counts

@@ -14,7 +14,7 @@ from pathlib import Path
 import fake_world
 import pytest
 
-from harness.records import BASELINE, RECORDS, Record, latest, read_baseline, read_file, read_records
+from harness.records.record import BASELINE, RECORDS, Record, latest, read_baseline, read_file, read_records
 from harness.run import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,12 +10,12 @@ from pathlib import Path
 import fake_world
 import pytest
 
-from harness.arm import prompt_seed
-from harness.losslessness import Doubt, Verdict
-from harness.manifest import read_manifest
-from harness.records import read_baseline, read_records
+from harness.analysis.summary import rows
+from harness.execution.arm import prompt_seed
+from harness.execution.losslessness import Doubt, Verdict
+from harness.records.manifest import read_manifest
+from harness.records.record import read_baseline, read_records
 from harness.run import main
-from harness.summary import rows
 from methods.interface import Step
 
 TIE = Verdict("tie", Doubt(position=3, token=1, best=2, logit=1.0, gap=0.125, allowed=0.5))
@@ -132,7 +132,7 @@ def test_wrong_output_is_a_mismatch_and_an_exit_code(tmp_path: Path, capsys) -> 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_difference_is_measured_before_it_is_judged(tmp_path: Path, monkeypatch, dtype: str) -> None:
-    monkeypatch.setattr("harness.losslessness.judge", lambda target, prompt, ar, ids: TIE)
+    monkeypatch.setattr("harness.execution.losslessness.judge", lambda target, prompt, ar, ids: TIE)
     assert run(tmp_path, f"--method fake-wrong --benchmark gsm8k --prompts 1 --dtype {dtype}") == 0
     assert [(r.lossless, r.doubt) for r in read_records(tmp_path)] == [
         ("tie", {"position": 3, "gap": 0.125, "allowed": 0.5})
@@ -144,11 +144,11 @@ def test_check_that_cannot_be_made_stays_open_and_is_made_later(tmp_path: Path, 
         raise RuntimeError("no model to ask")
 
     line = "--method fake-wrong --benchmark gsm8k --prompts 1 --dtype bfloat16"
-    monkeypatch.setattr("harness.losslessness.judge", no_model)
+    monkeypatch.setattr("harness.execution.losslessness.judge", no_model)
     run(tmp_path, line)
     assert [r.lossless for r in read_records(tmp_path)] == ["unchecked"]
     assert "lossless check of gsm8k gsm8k/0: RuntimeError: no model to ask" in capsys.readouterr().err
-    monkeypatch.setattr("harness.losslessness.judge", lambda *_: TIE)
+    monkeypatch.setattr("harness.execution.losslessness.judge", lambda *_: TIE)
     run(tmp_path, line)
     assert [r.lossless for r in read_records(tmp_path)] == ["tie"]
 

@@ -15,15 +15,16 @@ import pytest
 from edited_code import Edited, edited
 from torch.distributed import HashStore
 
-from harness import identity, run_directory, time_limit
-from harness.cli import parse
-from harness.manifest import read_manifest
-from harness.plan import make_plan
-from harness.records import read_records
+from harness.cli import time_limit
+from harness.cli.arguments import parse
+from harness.execution.plan import make_plan
+from harness.execution.sharding import Shard
+from harness.records import identity, run_directory
+from harness.records.manifest import read_manifest
+from harness.records.record import read_records
 from harness.run import main
-from harness.sharding import Shard
-from methods.code import Code
 from methods.errors import UsageError
+from methods.source_code.code import Code
 
 LINE = ["--method", "mine", "--plugin", "mine_plugin", "--prompts", "2", "--max-new-tokens", "8"]
 PLUGIN = """

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import scoring
-from harness.benchmarks import humaneval
+from harness.benchmarks import humaneval, scoring
 from harness.benchmarks.prompt import CodeProblem
-from harness.scoring import sandbox
-from harness.scoring.humaneval import HumanEvalPassAt1
+from harness.benchmarks.scoring import sandbox
+from harness.benchmarks.scoring.humaneval import HumanEvalPassAt1
 from methods.errors import UsageError
 
 PROBLEM = CodeProblem(

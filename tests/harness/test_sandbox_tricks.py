@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.benchmarks.prompt import CodeProblem
-from harness.scoring import sandbox
+from harness.benchmarks.scoring import sandbox
 
 PROBLEM = CodeProblem(
     "T/0",

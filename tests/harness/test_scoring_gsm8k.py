@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from harness import scoring
-from harness.scoring import gsm8k
+from harness.benchmarks import scoring
+from harness.benchmarks.scoring import gsm8k
 from methods.errors import UsageError
 
 

@@ -16,13 +16,13 @@ import pytest
 from test_resume import ARGUMENTS, TOTAL, content
 from torch.distributed import HashStore
 
-from harness.checking.small_world import save_prompts, save_target
+from harness.checks.small_world import save_prompts, save_target
 from harness.compare import Run
-from harness.manifest import read_manifest
-from harness.records import BASELINE, RECORDS, read_baseline, read_file, read_records
+from harness.execution.sharding import ALONE, Shard, join
+from harness.records.manifest import read_manifest
+from harness.records.record import BASELINE, RECORDS, read_baseline, read_file, read_records
 from harness.report.arms import read_arms
 from harness.run import main
-from harness.sharding import ALONE, Shard, join
 from methods.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import replay, runner
-from harness.cli import parse
-from harness.drafters import preset_checkpoint
-from harness.plan import make_plan
-from harness.presets import load_preset
+from harness.cli.arguments import parse
+from harness.config.drafters import preset_checkpoint
+from harness.config.presets import load_preset
+from harness.execution import replay, runner
+from harness.execution.plan import make_plan
 from harness.training.publish import measure, run_options
-from methods.drafting import checkpoint
-from methods.drafting.source import resolve, shipped
+from methods.drafters import checkpoint
+from methods.drafters.source import resolve, shipped
 
 PRESET = "smollm2-135m"
 SOURCES = shipped(f"shipped:{PRESET}/*")

@@ -11,13 +11,13 @@ import torch
 from conftest import random_ids, tiny
 
 from harness import bench, speed
-from harness.presets import load_preset
+from harness.config.presets import load_preset
 from harness.speed import autoregressive, distributed, emulation, replay, rounds, targets, timing
 from harness.speed.result import Ratio, Result, Settings
 from methods import registry
-from methods.checking.scripted import sometimes
 from methods.errors import TargetChanged
-from methods.target import load_target
+from methods.models import load_target
+from methods.testing.scripted import sometimes
 
 
 def test_arms_take_turns_after_one_unrecorded_call() -> None:

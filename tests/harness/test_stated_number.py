@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from harness.scoring import gsm8k
-from harness.scoring.stated_number import stated
+from harness.benchmarks.scoring import gsm8k
+from harness.benchmarks.scoring.stated_number import stated
 
 FORMATS = {
     "\\boxed{2{,}500}": "2500",

@@ -10,10 +10,10 @@ import fake_world
 import pytest
 
 from harness.compare import Run
-from harness.records import BASELINE, RECORDS, Record, read_baseline, read_records
+from harness.records.record import BASELINE, RECORDS, Record, read_baseline, read_records
+from harness.records.status import restated
 from harness.report.arms import read_arms
 from harness.run import main
-from harness.status import restated
 
 ARGUMENTS = ["--method", "fake-draft", "--benchmark", "gsm8k", "--prompts", "2", "--max-new-tokens", "16"]
 

@@ -6,8 +6,8 @@ import json
 
 from test_metrics import record
 
-from harness.scoring import SCORERS
-from harness.summary import rows, summary, table, worst
+from harness.analysis.summary import rows, summary, table, worst
+from harness.benchmarks.scoring import SCORERS
 
 ROW_KEYS = [
     *("benchmark", "temperature", "width", "prompts", "tokens", "tok_per_s", "L_acc", "S0", "S"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from replay_world import install
 
-from harness import device_runs, emulation
-from harness.projection import project
+from harness.devices import device_runs, emulation
+from harness.devices.projection import project
 from paper_tables import devices, runs
 from paper_tables.measured import ON_DEVICES
 from paper_tables.plan import SPECS, Row, Size

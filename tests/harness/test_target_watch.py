@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import replay_world
 
-from harness import plan, target_watch
 from harness.compare import Run
-from harness.manifest import read_manifest
-from harness.records import BASELINE, RECORDS, read_baseline, read_records
+from harness.execution import plan, target_watch
+from harness.execution.target_watch import TargetWatch
+from harness.records.manifest import read_manifest
+from harness.records.record import BASELINE, RECORDS, read_baseline, read_records
 from harness.run import main
-from harness.target_watch import TargetWatch
 from methods import registry
+from methods.decoding.prompt_lookup import Ngram
 from methods.errors import TargetChanged
-from methods.ngram import Ngram
-from methods.target.target import Target
-from methods.target.tiny import tiny_target
+from methods.models.target import Target
+from methods.testing.tiny import tiny_target
 from paper_tables.plan import SPECS, Row, Size
 from paper_tables.runs import Sheet, fill
 
@@ -190,8 +190,8 @@ def test_a_tokenizer_that_is_replaced_is_told(target, monkeypatch, tmp_path) -> 
 
 
 def test_a_watch_that_finds_nothing_leaves_the_files_alone(target, tmp_path) -> None:
-    from harness.journal import Journal
-    from methods.target.seal import Seal
+    from harness.records.journal import Journal
+    from methods.models.seal import Seal
 
     with Journal(tmp_path / "records.jsonl") as journal, TargetWatch(Seal(target), ["x"], [journal]) as watch:
         watch.look()

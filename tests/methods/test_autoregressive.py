@@ -12,12 +12,13 @@ import pytest
 import torch
 from conftest import random_ids
 
-from methods import autoregressive, registry
+from methods import registry
+from methods.decoding import autoregressive
+from methods.decoding.sampling import probabilities, target_token
 from methods.errors import UsageError
 from methods.interface import DecodeResult, SamplingParams
-from methods.sampling import probabilities, target_token
-from methods.target.target import Target
-from methods.target.tiny import tiny_target
+from methods.models.target import Target
+from methods.testing.tiny import tiny_target
 
 
 def decode(target: Target, prompt: Sequence[int], cap: int, *stops: int, **sampling: float) -> DecodeResult:
@@ -68,7 +69,7 @@ def test_stop_list_ends_where_generate_ends(target: Target) -> None:
 @pytest.mark.slow
 def test_ids_are_those_of_generate_on_the_default_target(smollm2: Target) -> None:
     from harness.benchmarks import get, load_prompts
-    from harness.chat import render
+    from harness.benchmarks.chat import render
 
     for name in ("mt_bench", "gsm8k", "humaneval"):
         (prompt,) = load_prompts(get(name), source="wheel", limit=1).prompts
@@ -120,7 +121,9 @@ def test_context_ends_the_output(llama: Target) -> None:
     assert len(result.tokens) == 5 and result.finish_reason == "length"
 
 
-@pytest.mark.parametrize(("count", "word"), [(0, "empty"), (1024, "context of 1024"), (1100, "context of 1024")])
+@pytest.mark.parametrize(
+    ("count", "word"), [(0, "empty"), (1024, "context of 1024"), (1100, "context of 1024")]
+)
 @pytest.mark.parametrize("cap", [0, 8])
 def test_prompts_that_cannot_be_decoded_are_refused(llama: Target, count: int, word: str, cap: int) -> None:
     with pytest.raises(UsageError, match=word):

@@ -4,7 +4,7 @@ import pytest
 from conftest import random_ids
 
 from methods import registry
-from methods.batched import Generator, Question
+from methods.decoding.batched import Generator, Question
 from methods.errors import UsageError
 from methods.interface import SamplingParams
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from edited_code import edited, forget
 
-from methods import code, registry, sources
-from methods.code import Code, code_of, file_hashes, other_files
+from methods import registry
+from methods.source_code import code, sources
+from methods.source_code.code import Code, code_of, file_hashes, other_files
 
 ROOT = Path(__file__).resolve().parents[2]
 Load = Callable[..., Code]
@@ -106,9 +107,9 @@ def test_a_helper_elsewhere_on_the_path(load: Load, tmp_path: Path, monkeypatch:
 
 
 def test_libraries_do_not_count_and_methods_do(load: Load) -> None:
-    text = "import json\nimport torch\nimport harness.cli\nfrom methods.verification import Draft\n"
+    text = "import json\nimport torch\nimport harness.run\nfrom methods.decoding.verification import Draft\n"
     found = set(load("mine", mine=text).files)
-    assert "methods.verification" in found and "mine" in found
+    assert "methods.decoding.verification" in found and "mine" in found
     assert all(name == "mine" or name.partition(".")[0] == "methods" for name in found)
 
 
@@ -129,7 +130,10 @@ def test_imports_for_type_checkers_do_not_count(load: Load) -> None:
 
 def test_built_in_methods_stand_on_what_they_use() -> None:
     found = {name: set(registry.code(name).files) for name in ("autoregressive", "ngram", "eagle3", "spd")}
-    assert "methods.verification" in found["ngram"] and "methods.target.state" in found["autoregressive"]
+    assert (
+        "methods.decoding.verification" in found["ngram"]
+        and "methods.models.state" in found["autoregressive"]
+    )
     assert "methods.spd.drafter" in found["spd"] and "methods.spd.drafter" not in found["eagle3"]
     assert not any("methods.registry" in files or "methods.training" in files for files in found.values())
 
@@ -146,7 +150,7 @@ def test_an_uncommitted_edit_of_a_built_in_method_counts(monkeypatch: pytest.Mon
             patch.setattr(module, "content", lambda each: changed if each == file else read(each))
         after = {name: registry.code(name) for name in before}
     forget()
-    assert after["ngram"].differing(before["ngram"].files) == ["methods.ngram"]
+    assert after["ngram"].differing(before["ngram"].files) == ["methods.decoding.prompt_lookup"]
     assert (after["eagle3"], after["spd"]) == (before["eagle3"], before["spd"])
 
 
@@ -154,13 +158,11 @@ def test_a_class_that_another_module_registers(load: Load, monkeypatch: pytest.M
     """Who registers a class may change it."""
     monkeypatch.setattr(registry, "_methods", {})
     monkeypatch.setattr(registry, "_registered_in", {})
-    files = {
-        "kept": "from methods.autoregressive import Autoregressive\nclass Mine(Autoregressive):\n    pass\n"
-    }
+    files = {"kept": "import methods.decoding.autoregressive as m\nclass Mine(m.Autoregressive):\n    pass\n"}
     text = "import kept\nfrom methods.registry import register\nregister('mine')(kept.Mine).gap = {}\n"
     load("names", names=text.format(1), **files)
     first = registry.code("mine")
-    assert {"names", "kept", "methods.autoregressive"} <= set(first.files)
+    assert {"names", "kept", "methods.decoding.autoregressive"} <= set(first.files)
     load("names", names=text.format(2), **files)
     assert registry.code("mine").differing(first.files) == ["names"]
 
@@ -177,7 +179,7 @@ def test_another_process_with_other_files(load: Load, tmp_path: Path) -> None:
 def test_a_script_is_known_by_its_file(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from methods.code import code_of, file_hashes\nimport beside\n"
+        "from methods.source_code.code import code_of, file_hashes\nimport beside\n"
         "print(sorted(code_of(['__main__']).files), sorted(file_hashes(['__main__'])))\n"
     )
     (tmp_path / "beside.py").write_text("x = 1\n")

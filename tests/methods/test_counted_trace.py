@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from methods.decoding.trace import by_phase, counted_fault, layers_fault
 from methods.interface import Step
-from methods.passes import Pass
-from methods.trace import by_phase, counted_fault, layers_fault
+from methods.models.passes import Pass
 
 L, PROMPT = 8, 5
 

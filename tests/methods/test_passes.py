@@ -5,9 +5,9 @@ import torch
 from conftest import tiny
 
 from methods import registry
-from methods.checking.table_target import LawTable, TableTarget
 from methods.interface import SamplingParams
-from methods.passes import Pass, PassLog
+from methods.models.passes import Pass, PassLog
+from methods.testing.table_target import LawTable, TableTarget
 
 LAYERS = 4
 

@@ -16,7 +16,7 @@ def test_a_broken_package_takes_no_other_method_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sound_method.py").write_text(
-        "from methods.autoregressive import Autoregressive\n"
+        "from methods.decoding.autoregressive import Autoregressive\n"
         "from methods.registry import register\n\n\n"
         "@register('sound')\nclass Sound(Autoregressive):\n    pass\n"
     )

@@ -1,7 +1,7 @@
 import pytest
 
+from methods.decoding.transcript import Transcript
 from methods.errors import UsageError
-from methods.transcript import Transcript
 
 
 def test_collects_until_the_cap():

@@ -15,13 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods import verification
-from methods.checking.enumeration import distance, exact_law
-from methods.drafting.vocabulary import DraftVocabulary
-from methods.errors import UsageError
-from methods.interface import SamplingParams
-from methods.sampling import Draws, pick, probabilities
-from methods.verification import (
+from methods.decoding import verification
+from methods.decoding.sampling import Draws, pick, probabilities
+from methods.decoding.verification import (
     Draft,
     DraftLaw,
     accept_one_of,
@@ -29,6 +25,10 @@ from methods.verification import (
     proposal_rule,
     verify,
 )
+from methods.drafters.vocabulary import DraftVocabulary
+from methods.errors import UsageError
+from methods.interface import SamplingParams
+from methods.testing.enumeration import distance, exact_law
 
 VOCAB = 4
 FULL = DraftVocabulary(VOCAB)

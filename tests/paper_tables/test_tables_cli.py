@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore
 
-from harness.cli import parse
-from harness.records import Record, StepArrays
-from harness.runner import Outcome
-from harness.sharding import Shard
-from harness.summary import rows as summary_rows
+from harness.analysis.summary import rows as summary_rows
+from harness.cli.arguments import parse
+from harness.execution.runner import Outcome
+from harness.execution.sharding import Shard
+from harness.records.record import Record, StepArrays
 from methods import registry
-from methods.code import Code
 from methods.errors import UsageError
+from methods.source_code.code import Code
 from paper_tables import __main__ as cli
 from paper_tables import runs, stored
 from paper_tables.plan import SIZES, SPECS, TABLE1, Row, Size
@@ -132,7 +132,7 @@ def test_a_kill_while_storing_leaves_the_old_file(tmp_path, monkeypatch):
     def killed(descriptor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.journal.os.fsync", killed)
+    monkeypatch.setattr("harness.records.journal.os.fsync", killed)
     with pytest.raises(KeyboardInterrupt):
         stored.write(path, {"label": "new"}, RECORDS[:1])
     assert stored.read(path).header["label"] == "old"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from methods.decoding.verification import DraftLaw
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.distributed.job import Deciding, Job, Request, Setup
 from methods.pipeline.distributed.links import Links, Offers
@@ -12,7 +13,6 @@ from methods.pipeline.distributed.progress import Inbox, Progress
 from methods.pipeline.distributed.stage import Taps, chunks
 from methods.pipeline.drafter import Features
 from methods.pipeline.tree import Level, Node, Proposal
-from methods.verification import DraftLaw
 
 
 class DrafterRole:

@@ -10,19 +10,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from methods.code import other_files
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.verification import ProposalRule
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.interface import SamplingParams
+from methods.models.part import Part
+from methods.models.target import Target, TargetSource
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.decisions import Decisions
 from methods.pipeline.drafter import Drafter
 from methods.pipeline.layout import Layout
 from methods.pipeline.stage_runner import StageRunner
 from methods.pipeline.tree import Level, Node, Proposal
-from methods.target.part import Part
-from methods.target.target import Target, TargetSource
-from methods.verification import ProposalRule
+from methods.source_code.code import other_files
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import count
 
 import torch
 
+from methods.decoding.verification import MAX_WIDTH
 from methods.errors import UsageError
 from methods.pipeline.distributed.job import Job, Setup
 from methods.pipeline.distributed.progress import Inbox
@@ -20,7 +21,6 @@ from methods.pipeline.distributed.transport import (
     Transport,
 )
 from methods.pipeline.tree import Level, Node, Proposal
-from methods.verification import MAX_WIDTH
 
 TAGS_PER_LINKS = 1 << 11
 """Tags set aside for one set of links: enough for several hundred ranks."""

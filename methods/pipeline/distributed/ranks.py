@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from methods.code import file_hashes
+from methods.decoding.transcript import Transcript
+from methods.decoding.verification import ProposalRule
 from methods.environment import environment_rank, under_launcher, world_size
 from methods.errors import RunFailure, UsageError
 from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.models.target import PREFILL_CHUNK, Target
 from methods.pipeline.distributed import rank
 from methods.pipeline.distributed.job import Job, LoadedWorkload, Request
 from methods.pipeline.distributed.launcher import check_world, join, kill, open_store, put, start, take
@@ -25,9 +27,7 @@ from methods.pipeline.distributed.watch import Watch
 from methods.pipeline.drafter import Drafter, critical_layers
 from methods.pipeline.layout import Layout
 from methods.registry import modules
-from methods.target.target import PREFILL_CHUNK, Target
-from methods.transcript import Transcript
-from methods.verification import ProposalRule
+from methods.source_code.code import file_hashes
 
 THREADS = 1
 """Of a rank. A stage on CPUs stands for a device, and the smallest one there is a core."""

@@ -14,6 +14,7 @@ import time
 import torch
 from torch import Tensor
 
+from methods.decoding.transcript import Transcript
 from methods.interface import DecodeResult
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.distributed.drafting import DrafterRole, Proposals
@@ -31,7 +32,6 @@ from methods.pipeline.distributed.progress import (
 )
 from methods.pipeline.distributed.stage import StageRole, Taps
 from methods.pipeline.tree import Level, Node
-from methods.transcript import Transcript
 
 
 class Worker:

@@ -16,8 +16,8 @@ from harness.training.heads import build_task, parse_head
 from harness.training.publish import PublishRequest, curve, publish, run_options
 from harness.training.session import CURVE
 from methods import registry
-from methods.drafting import checkpoint
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters import checkpoint
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 
 FIGURES = {"by_benchmark": {"overall": {"S0": 1.5}}}

@@ -14,13 +14,13 @@ import torch
 from conftest import random_ids, tiny
 
 from harness import train as command
-from harness.manifest import enter
+from harness.config.recipes import Recipe, load_recipe, parse_recipe, recipe_names
+from harness.records.manifest import enter
 from harness.training.cli import TrainRequest, parse
 from harness.training.corpus import ANSWERS, load_corpus
 from harness.training.exclusion import ExclusionList
 from harness.training.generate import GenerateRequest, generate
 from harness.training.heads import parse_head
-from harness.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
 from harness.training.session import CURVE, STATE, TrainingSession
 from methods import registry
 from methods.errors import UsageError
@@ -309,7 +309,7 @@ def test_shipped_recipes_load(name: str) -> None:
 def test_faulty_recipes_name_the_key(old: str, new: str, message: str) -> None:
     from importlib import resources
 
-    text = resources.files("harness.training.recipes").joinpath("small.toml").read_text()
+    text = resources.files("harness.config.recipes").joinpath("small.toml").read_text()
     assert old in text
     with pytest.raises(UsageError, match=message):
         parse_recipe("mine", text.replace(old, new))

@@ -9,12 +9,12 @@ import torch
 from conftest import tiny
 
 from methods import registry
-from methods.checking.scripted import Right, ScriptedDrafter, ScriptedPipeline, knows_output
-from methods.checking.table_target import LawTable, TableTarget
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import DecodingMethod, SamplingParams
-from methods.target.partition import split_layers
-from methods.target.target import Target
+from methods.models.partition import split_layers
+from methods.models.target import Target
+from methods.testing.scripted import Right, ScriptedDrafter, ScriptedPipeline, knows_output
+from methods.testing.table_target import LawTable, TableTarget
 
 GREEDY = SamplingParams()
 VOCAB = 5

@@ -15,8 +15,8 @@ from conftest import random_ids, tiny
 from torch import nn
 from torch.nn import functional as F
 
-from methods.batched import Generator, Question
-from methods.replay import KnownOutput
+from methods.decoding.batched import Generator, Question
+from methods.decoding.replay import KnownOutput
 
 TOKENS = 64
 PROMPTS = [random_ids(1 + i % 12, seed=70 + i) for i in range(20)]

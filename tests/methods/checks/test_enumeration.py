@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 import torch
 
-from methods.checking.enumeration import distance, enumerate_law, exact_law
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.sampling import Draws
+from methods.decoding.verification import DraftLaw
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import SamplingParams
-from methods.sampling import Draws
-from methods.verification import DraftLaw
+from methods.testing.enumeration import distance, enumerate_law, exact_law
 
 T1 = SamplingParams(temperature=1.0)
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from methods.checking.laws import SMALLEST_P, chi_square, visible
+from methods.testing.laws import SMALLEST_P, chi_square, visible
 
 
 @pytest.mark.parametrize("draws", [240, 4000])

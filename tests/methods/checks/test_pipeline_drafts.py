@@ -4,13 +4,8 @@ import pytest
 from check_worlds import PIPELINES, STAGES, family, in_turns, pipeline, scripted
 from conftest import random_ids
 
-from methods.checking.drafts import (
-    WatchedDrafter,
-    draft_module_definition,
-    exit_head_definition,
-    watch_drafts,
-)
-from methods.checking.gates import GREEDY
+from harness.checks.drafts import WatchedDrafter, draft_module_definition, exit_head_definition, watch_drafts
+from harness.checks.gates import GREEDY
 
 PROMPT = random_ids(4, seed=2)
 

@@ -9,8 +9,8 @@ import pytest
 from check_worlds import GREEDY, PIPELINES, STAGES
 from fitted_drafters import KNOWN, PROMPTS, TOKENS, fitted, outputs
 
-from methods.target.tiny import FAMILIES
-from methods.trace import chain_fault, trace_fault
+from methods.decoding.trace import chain_fault, trace_fault
+from methods.testing.tiny import FAMILIES
 
 CELLS = list(itertools.product(FAMILIES, PIPELINES, STAGES))
 

@@ -16,11 +16,11 @@ from check_worlds import (
 )
 from conftest import random_ids
 
-from methods.checking import gates
-from methods.checking.table_target import TableTarget
+from harness.checks import gates
+from methods.decoding.trace import chain_fault
 from methods.interface import SamplingParams
-from methods.target.tiny import FAMILIES
-from methods.trace import chain_fault
+from methods.testing.table_target import TableTarget
+from methods.testing.tiny import FAMILIES
 
 PROMPTS = [random_ids(1, seed=3), random_ids(11, seed=5)]
 LONG = 24
@@ -82,7 +82,7 @@ def test_point_mass_proposals_give_the_tokens_of_the_seed_on_models(name):
 
 
 def test_prompts_longer_than_a_prefill_chunk(monkeypatch):
-    for module in ("methods.pipeline.lockstep", "methods.target.target"):
+    for module in ("methods.pipeline.lockstep", "methods.models.target"):
         monkeypatch.setattr(f"{module}.PREFILL_CHUNK", 8)
     for name in ("hybrid", "sliding"):
         target = family(name)

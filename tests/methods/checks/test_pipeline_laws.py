@@ -4,15 +4,15 @@ import pytest
 import torch
 from check_worlds import PIPELINES, VOCAB, pipeline, table_target
 
-from methods.checking import gates
-from methods.checking.laws import chi_square
-from methods.checking.reported import largest_score, pipeline_laws
-from methods.checking.scripted import ScriptedDrafter, ScriptedPipeline, random_laws
-from methods.checking.table_target import LawTable, TableTarget
-from methods.drafting.vocabulary import DraftVocabulary
+from harness.checks import gates
+from harness.checks.reported import largest_score, pipeline_laws
+from methods.decoding.sampling import Draws, probabilities
+from methods.decoding.verification import DraftLaw
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import SamplingParams
-from methods.sampling import Draws, probabilities
-from methods.verification import DraftLaw
+from methods.testing.laws import chi_square
+from methods.testing.scripted import ScriptedDrafter, ScriptedPipeline, random_laws
+from methods.testing.table_target import LawTable, TableTarget
 
 PLAIN = SamplingParams(temperature=1.0)
 WARPED = SamplingParams(temperature=0.8, top_k=4, top_p=0.85)

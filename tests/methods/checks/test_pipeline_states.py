@@ -4,10 +4,10 @@ import pytest
 from check_worlds import PIPELINES, STAGES, family, in_turns, pipeline, scripted, table_target
 from conftest import random_ids
 
-from methods.checking.gates import GREEDY
-from methods.checking.states import watch_states
+from harness.checks.gates import GREEDY
+from harness.checks.states import watch_states
 from methods.interface import SamplingParams
-from methods.target.tiny import FAMILIES
+from methods.testing.tiny import FAMILIES
 
 PROMPT = random_ids(5, seed=8)
 BOUND = {"hybrid": 5e-5}

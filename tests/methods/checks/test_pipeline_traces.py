@@ -17,8 +17,13 @@ from check_worlds import (
 )
 from conftest import random_ids
 
-from methods.checking import gates
-from methods.checking.scripted import (
+from harness.checks import gates
+from methods.decoding.trace import chain_fault
+from methods.drafters.vocabulary import DraftVocabulary
+from methods.interface import SamplingParams
+from methods.models.partition import split_layers
+from methods.pipeline import lockstep
+from methods.testing.scripted import (
     ScriptedDrafter,
     ScriptedPipeline,
     always,
@@ -27,11 +32,6 @@ from methods.checking.scripted import (
     random_laws,
     sometimes,
 )
-from methods.drafting.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
-from methods.pipeline import lockstep
-from methods.target.partition import split_layers
-from methods.trace import chain_fault
 
 PROMPT = [0, 1, 2]
 DECODED = 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from methods.checking.progress import each, listening, portion, tick
+from methods.testing.progress import each, listening, portion, tick
 
 
 def test_items_are_equal_shares_and_what_is_done_within_one_is_of_its_share():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from methods.checking.reported import largest_score
+from harness.checks.reported import largest_score
 
 
 def drawn(laws: torch.Tensor, reported: torch.Tensor, seed: int) -> list:

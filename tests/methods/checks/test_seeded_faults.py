@@ -39,21 +39,21 @@ from test_pipeline_laws import (
     truthful_pipeline,
 )
 
-from methods import verification
-from methods.checking import gates
-from methods.checking.reported import largest_score
-from methods.checking.states import watch_states
-from methods.checking.table_target import LawTable, TableTarget
-from methods.drafting.session import RowSession
+from harness.checks import gates
+from harness.checks.reported import largest_score
+from harness.checks.states import watch_states
+from methods.decoding import verification
+from methods.decoding.sampling import Draws
+from methods.decoding.trace import chain_fault
+from methods.decoding.transcript import Transcript
+from methods.drafters.session import RowSession
+from methods.models.state import AttentionCache, RecurrentCache, State
 from methods.pipeline import decisions
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.lockstep import Lockstep
 from methods.ppsd.drafter import PpsdDrafter
-from methods.sampling import Draws
 from methods.spd.drafter import SpdDrafter
-from methods.target.state import AttentionCache, RecurrentCache, State
-from methods.trace import chain_fault
-from methods.transcript import Transcript
+from methods.testing.table_target import LawTable, TableTarget
 
 PROMPT = random_ids(4, vocab=5, seed=2)
 TOKENS = 14

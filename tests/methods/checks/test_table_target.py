@@ -7,11 +7,11 @@ import pytest
 import torch
 from check_worlds import GREEDY, VOCAB, autoregressive, table_target
 
-from methods.checking.laws import block_counts, chi_square, fit, joint_law
-from methods.checking.scripted import random_laws, sometimes
-from methods.checking.table_target import LawTable, TableTarget
+from methods.decoding.sampling import probabilities
 from methods.interface import SamplingParams
-from methods.sampling import probabilities
+from methods.testing.laws import block_counts, chi_square, fit, joint_law
+from methods.testing.scripted import random_laws, sometimes
+from methods.testing.table_target import LawTable, TableTarget
 
 WARM = SamplingParams(temperature=1.0)
 

@@ -9,15 +9,15 @@ from conftest import random_ids, tiny
 from fitted_head import PROMPTS, features, fitted, outputs, untrained
 from torch import Tensor
 
-from methods.drafting.cache import LayerCache
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.sampling import Draws, probabilities
+from methods.decoding.verification import Draft
+from methods.drafters.cache import LayerCache
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.drafting import Eagle3Drafter
 from methods.eagle3.method import Eagle3
 from methods.errors import UsageError
 from methods.interface import SamplingParams
-from methods.sampling import Draws, probabilities
-from methods.verification import Draft
 
 GREEDY = SamplingParams()
 T1 = SamplingParams(temperature=1.0, seed=4)

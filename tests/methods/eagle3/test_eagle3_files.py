@@ -11,8 +11,8 @@ from conftest import random_ids, tiny
 from safetensors.torch import load_file, save_file
 from test_published_heads import rename
 
+from harness.checks import gates
 from methods import registry
-from methods.checking import gates
 from methods.eagle3 import checkpoint as eagle3
 from methods.errors import UsageError
 from methods.training.optimizer import HeadOptimizer, OptimizerConfig

@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import tiny_shape
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import checkpoint
 from methods.eagle3.head import Eagle3Head, default_taps
 from methods.eagle3.session import Eagle3Session

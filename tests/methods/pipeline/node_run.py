@@ -9,7 +9,7 @@ import sys
 from methods import registry
 from methods.interface import SamplingParams
 from methods.pipeline.distributed.ranks import Ranks, serve_as_rank
-from methods.target.tiny import tiny_target
+from methods.testing.tiny import tiny_target
 
 
 def facts(result) -> list:

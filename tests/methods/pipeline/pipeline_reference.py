@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from methods.decoding.transcript import Transcript
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Node, Proposal
-from methods.transcript import Transcript
 
 Prefix = tuple[int, ...]
 Propose = Callable[[Prefix], Sequence[Proposal]]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_reference import Script, check, execute, scripted_chain, simulate_chain
 
+from methods.decoding.transcript import Transcript
 from methods.errors import UsageError
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Proposal
-from methods.transcript import Transcript
 
 TARGET = tuple(range(10, 210, 2))  # even tokens: token + 1 is never the target's
 

@@ -13,15 +13,15 @@ import torch
 from conftest import random_ids, tiny
 
 from methods import registry
-from methods.drafting import checkpoint
+from methods.decoding.verification import MAX_WIDTH
+from methods.drafters import checkpoint
 from methods.errors import UsageError
 from methods.interface import DecodeResult, SamplingParams
+from methods.models.target import Target
 from methods.pipeline.distributed.links import TAGS_PER_LINKS, first_tag
 from methods.pipeline.distributed.ranks import Ranks
 from methods.pipeline.layout import Layout
 from methods.ppsd import checkpoint as ppsd
-from methods.target.target import Target
-from methods.verification import MAX_WIDTH
 
 pytestmark = pytest.mark.slow
 

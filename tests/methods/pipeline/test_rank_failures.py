@@ -21,6 +21,9 @@ from torch.distributed import HashStore
 from methods import registry
 from methods.errors import RunFailure, UsageError
 from methods.interface import SamplingParams
+from methods.models.files import weights_sha256
+from methods.models.parts import DirectorySource
+from methods.models.target import Target
 from methods.pipeline.distributed import ranks as ranks_module
 from methods.pipeline.distributed import transport
 from methods.pipeline.distributed.launcher import put
@@ -29,9 +32,6 @@ from methods.pipeline.distributed.rank import beat_key
 from methods.pipeline.distributed.ranks import Ranks
 from methods.pipeline.distributed.transport import socket_mesh
 from methods.pipeline.distributed.watch import SILENT_S, STUCK_S, Watch
-from methods.target.files import weights_sha256
-from methods.target.parts import DirectorySource
-from methods.target.target import Target
 
 pytestmark = pytest.mark.slow
 
@@ -176,7 +176,7 @@ import os, signal, sys, time
 from methods import registry
 from methods.interface import SamplingParams
 from methods.pipeline.distributed.ranks import Ranks
-from methods.target.tiny import tiny_target
+from methods.testing.tiny import tiny_target
 
 options = {"n": 2, "untrained": True, "runtime": "distributed"}
 pipeline = registry.create("spd", tiny_target("llama"), options)

@@ -11,10 +11,10 @@ import torch
 from conftest import random_ids, tiny
 
 from methods import registry
-from methods.checking.scripted import ScriptedDrafter, ScriptedPipeline
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import SamplingParams
-from methods.target.partition import split_layers
+from methods.models.partition import split_layers
+from methods.testing.scripted import ScriptedDrafter, ScriptedPipeline
 
 GREEDY = SamplingParams()
 LAYERS, CAP = 4, 32

@@ -2,8 +2,8 @@ import pytest
 import torch
 from conftest import tiny_shape
 
-from methods.drafting.rotary import rotary_from_theta
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.rotary import rotary_from_theta
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.ppsd import checkpoint
 

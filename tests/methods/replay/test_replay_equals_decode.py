@@ -7,11 +7,11 @@ import pytest
 import torch
 from conftest import random_ids
 
+from harness.checks.replays import replay_fault
 from methods import registry
-from methods.checking.replays import replay_fault
 from methods.interface import SamplingParams
-from methods.target.target import Target
-from methods.target.tiny import FAMILIES, tiny_target
+from methods.models.target import Target
+from methods.testing.tiny import FAMILIES, tiny_target
 
 VOCAB = 6
 """So few tokens that a random drafter is sometimes right, several times in a row."""

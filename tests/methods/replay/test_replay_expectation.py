@@ -8,12 +8,12 @@ import pytest
 import torch
 from conftest import random_ids
 
-from harness.records import StepArrays
+from harness.records.record import StepArrays
 from methods import registry
-from methods.batched import Generator, Question
+from methods.decoding.batched import Generator, Question
+from methods.decoding.replay import KnownOutput, acceptance
 from methods.interface import SamplingParams
-from methods.replay import KnownOutput, acceptance
-from methods.target.tiny import tiny_target
+from methods.testing.tiny import tiny_target
 
 VOCAB, TOKENS, RUNS = 5, 7, 200
 Z99 = 2.576

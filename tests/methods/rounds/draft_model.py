@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.decoding.rounds import DraftSession, RoundMethod
+from methods.decoding.verification import Draft, DraftLaw
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.registry import register
-from methods.rounds import DraftSession, RoundMethod
-from methods.target.tiny import tiny_target
-from methods.verification import Draft, DraftLaw
+from methods.testing.tiny import tiny_target
 
 
 @dataclass(frozen=True)

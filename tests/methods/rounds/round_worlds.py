@@ -8,9 +8,9 @@ from typing import Any
 from conftest import tiny
 
 from methods import registry
-from methods.checking.table_target import LawTable, TableTarget
 from methods.interface import DecodingMethod
-from methods.target.target import Target
+from methods.models.target import Target
+from methods.testing.table_target import LawTable, TableTarget
 
 LAYERS = 4
 

@@ -8,14 +8,14 @@ import pytest
 from conftest import random_ids
 from round_worlds import autoregressive, family, table_target
 
+from harness.checks import gates
 from methods import registry
-from methods.checking import gates
-from methods.checking.enumeration import distance, exact_law
-from methods.checking.laws import joint_law
+from methods.decoding.replay import KnownOutput
 from methods.errors import UsageError
 from methods.interface import SamplingParams
-from methods.replay import KnownOutput
-from methods.target.tiny import FAMILIES
+from methods.testing.enumeration import distance, exact_law
+from methods.testing.laws import joint_law
+from methods.testing.tiny import FAMILIES
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from conftest import random_ids, tiny
 from fitted_head import CAP, KNOWN, PROMPTS, fitted, outputs
 from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_target
 
-from methods.checking import gates
-from methods.checking.gates import GREEDY
-from methods.checking.scripted import sometimes
-from methods.checking.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree
+from harness.checks import gates
+from harness.checks.gates import GREEDY
+from methods.decoding.rounds import RoundMethod
+from methods.decoding.trace import trace_fault
 from methods.interface import SamplingParams
-from methods.rounds import RoundMethod
-from methods.target.state import State
-from methods.target.target import Target
-from methods.target.tiny import FAMILIES
-from methods.trace import trace_fault
+from methods.models.state import State
+from methods.models.target import Target
+from methods.testing.scripted import sometimes
+from methods.testing.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree
+from methods.testing.tiny import FAMILIES
 
 LABELS = ["ngram", *EAGLE3]
 
@@ -116,7 +116,7 @@ def test_a_tree_of_width_one_is_the_chain(name, monkeypatch):
             drafter = type(method.session(sampling, None))
             with monkeypatch.context() as patch:
                 patch.setattr(drafter, "_chain", lambda self, levels: self._tree(levels))
-                patch.setattr("methods.verification.Draft.is_chain", False)
+                patch.setattr("methods.decoding.verification.Draft.is_chain", False)
                 assert [traced(method, prompt, 24, sampling) for prompt in PROMPTS[:2]] == expected
     output = outputs(name, LAYERS)[3]
     right = sometimes(0.7, seed=1)
@@ -137,7 +137,7 @@ def test_scripted_trees(name):
 
 
 def test_prompts_longer_than_a_prefill_chunk_and_a_context_that_ends(monkeypatch):
-    monkeypatch.setattr("methods.target.target.PREFILL_CHUNK", 8)
+    monkeypatch.setattr("methods.models.target.PREFILL_CHUNK", 8)
     monkeypatch.setattr("methods.eagle3.session._CHUNK", 8)
     for name, label in itertools.product(("hybrid", "sliding"), ("ngram", "short chain", "short tree")):
         target = family(name)

@@ -11,14 +11,14 @@ import itertools
 import pytest
 from round_worlds import rounds, table_target
 
-from methods.checking import gates
-from methods.checking.enumeration import distance, exact_law
-from methods.checking.laws import joint_law
-from methods.checking.scripted import random_laws
-from methods.checking.scripted_rounds import ScriptedRounds, best_branches, drawn_branches
-from methods.drafting.vocabulary import DraftVocabulary
+from harness.checks import gates
+from methods.decoding.verification import Draft, DraftLaw
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.interface import SamplingParams
-from methods.verification import Draft, DraftLaw
+from methods.testing.enumeration import distance, exact_law
+from methods.testing.laws import joint_law
+from methods.testing.scripted import random_laws
+from methods.testing.scripted_rounds import ScriptedRounds, best_branches, drawn_branches
 
 PLAIN = SamplingParams(temperature=1.0)
 SAMPLINGS = {"plain": PLAIN, "top-k": SamplingParams(1.0, top_k=2), "top-p": SamplingParams(0.8, top_p=0.7)}

@@ -8,13 +8,13 @@ from conftest import random_ids
 from fitted_head import PROMPTS, fitted, outputs
 from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_target
 
-from methods.checking.gates import GREEDY
-from methods.checking.round_states import watch_rounds
-from methods.checking.scripted import sometimes
-from methods.checking.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree
+from harness.checks.gates import GREEDY
+from harness.checks.round_states import watch_rounds
+from methods.decoding.rounds import RoundMethod
 from methods.interface import SamplingParams
-from methods.rounds import RoundMethod
-from methods.target.tiny import FAMILIES
+from methods.testing.scripted import sometimes
+from methods.testing.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree
+from methods.testing.tiny import FAMILIES
 
 BOUND = {"tiny-hybrid": 5e-5}
 """Of every difference; 1e-5 for all others. One prefill of Qwen3.5 runs the delta rule in chunks, which
@@ -87,6 +87,6 @@ def test_an_uncommitted_round_is_noticed(monkeypatch):
     target = family("llama")
     output = outputs("llama", LAYERS)[4]
     method = ScriptedRounds.fixed(target, knowing_chain(output, 64, 4, sometimes(0.5)))
-    monkeypatch.setattr("methods.target.state.State.keep", lambda self, slots: None)
+    monkeypatch.setattr("methods.models.state.State.keep", lambda self, slots: None)
     with pytest.raises(AssertionError):
         check_states(method, PROMPTS[4], 16)

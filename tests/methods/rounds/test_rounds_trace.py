@@ -6,14 +6,14 @@ import pytest
 from conftest import random_ids
 from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_target
 
-from methods.checking import gates
-from methods.checking.gates import GREEDY
-from methods.checking.scripted import always, never, sometimes
-from methods.checking.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree, rounds_by_hand
+from harness.checks import gates
+from harness.checks.gates import GREEDY
+from methods.decoding.trace import trace_fault
+from methods.decoding.verification import Draft
 from methods.errors import UsageError
 from methods.interface import SamplingParams
-from methods.trace import trace_fault
-from methods.verification import Draft
+from methods.testing.scripted import always, never, sometimes
+from methods.testing.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree, rounds_by_hand
 
 CAP = 41
 PROMPT = random_ids(4, vocab=6, seed=21)

@@ -1,8 +1,8 @@
 import pytest
 
 from methods.errors import UsageError
+from methods.models.partition import split_layers
 from methods.spd.aggregation import Aggregation, choose_anchors
-from methods.target.partition import split_layers
 
 PUBLISHED = (0, 8, 16, 24, 31)
 

@@ -8,10 +8,10 @@ import torch
 from conftest import tiny_shape
 from torch import nn
 
-from methods.drafting.decoder_layer import RMSNorm
-from methods.drafting.rotary import rotary_from_theta
-from methods.drafting.source import resolve
-from methods.drafting.tensors import file_sha256
+from methods.drafters.decoder_layer import RMSNorm
+from methods.drafters.rotary import rotary_from_theta
+from methods.drafters.source import resolve
+from methods.drafters.tensors import file_sha256
 from methods.errors import UsageError
 from methods.spd import checkpoint
 

@@ -7,14 +7,14 @@ import torch
 from conftest import tiny_shape
 from torch import Tensor
 
-from methods.drafting.decoder_layer import RMSNorm
-from methods.drafting.rotary import rotary_from_theta
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.decoder_layer import RMSNorm
+from methods.drafters.rotary import rotary_from_theta
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
+from methods.models.partition import split_layers
 from methods.spd.aggregation import choose_anchors
 from methods.spd.checkpoint import untrained
 from methods.spd.draft_module import DraftModule, DraftModuleConfig
-from methods.target.partition import split_layers
 
 SHAPE = tiny_shape(
     num_layers=10, hidden=24, intermediate=32, heads=4, kv_heads=2, vocab=50, rotary_dim=4, model_type="qwen3"
@@ -150,7 +150,7 @@ def test_tree_rows_equal_a_chain_along_their_root_path(layout, window):
 
 
 def test_a_long_prompt_in_chunks_equals_one_pass(monkeypatch):
-    monkeypatch.setattr("methods.drafting.session._CHUNK", 8)
+    monkeypatch.setattr("methods.drafters.session._CHUNK", 8)
     sequence = Sequence(build(n=2), 80)
     cycle(sequence, sequence.module.session(), 71, [1, 0])
 

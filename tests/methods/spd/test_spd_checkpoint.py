@@ -8,10 +8,10 @@ import torch
 from conftest import tiny_shape
 from safetensors.torch import load_file, save_file
 
-from methods.drafting.decoder_layer import RMSNorm
-from methods.drafting.rotary import rotary_from_theta
-from methods.drafting.tensors import file_sha256
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.decoder_layer import RMSNorm
+from methods.drafters.rotary import rotary_from_theta
+from methods.drafters.tensors import file_sha256
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
 from methods.spd import checkpoint
 from methods.spd.aggregation import choose_anchors
@@ -120,7 +120,7 @@ def test_a_save_cut_off_before_the_end_leaves_the_earlier_checkpoint(saved, monk
     def killed(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("methods.drafting.checkpoint.json.dumps", killed)
+    monkeypatch.setattr("methods.drafters.checkpoint.json.dumps", killed)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(directory, module, SHAPE, {})
     assert torch.equal(checkpoint.load(directory, SHAPE, NORM, ROTARY).module.lm_head.weight, before)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from conftest import random_ids, tiny
 
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import training as eagle3
 from methods.errors import UsageError
 from methods.ppsd import training as ppsd

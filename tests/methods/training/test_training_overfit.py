@@ -10,15 +10,15 @@ import torch
 from conftest import random_ids
 
 from methods import registry
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import training as eagle3
 from methods.eagle3.session import Eagle3Session
 from methods.interface import SamplingParams
+from methods.models.partition import split_layers
+from methods.models.target import Target
 from methods.ppsd import training as ppsd
 from methods.spd import training as spd
-from methods.target.partition import split_layers
-from methods.target.target import Target
-from methods.target.tiny import tiny_target
+from methods.testing.tiny import tiny_target
 from methods.training.batches import Batches
 from methods.training.observation import Example
 from methods.training.optimizer import OptimizerConfig

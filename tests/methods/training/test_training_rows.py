@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import random_ids, tiny
 
-from methods.checking.training_rows import (
+from harness.checks.training_rows import (
     eagle3_difference,
     example,
     places,
@@ -14,12 +14,12 @@ from methods.checking.training_rows import (
     shaken,
     spd_difference,
 )
-from methods.drafting.vocabulary import DraftVocabulary
+from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import training as eagle3
+from methods.models.target import Target
 from methods.ppsd import training as ppsd
 from methods.spd import training as spd
 from methods.spd.training import SpdTask
-from methods.target.target import Target
 from methods.training.observation import Observed, observe
 from methods.training.task import HeadTask
 

@@ -1,0 +1,1 @@
+"""Command lines: arguments, options by groups, and the guard around what a command runs."""

@@ -1,0 +1,1 @@
+"""What is chosen by name: targets, devices, drafters, recipes of training."""

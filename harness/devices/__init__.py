@@ -1,0 +1,1 @@
+"""A pipeline's time on devices of its own: projected, emulated, timed."""

@@ -1,0 +1,1 @@
+"""A run: what is planned, decoded, judged, shared among processes and replayed."""

@@ -1,0 +1,72 @@
+"""The losslessness status of stored records, from their ids: a status in a file is no more than a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.records.record import Lossless, Record, read_baseline, read_records
+
+
+def read_run(directory: Path, *, is_ar: bool) -> tuple[list[Record], list[Record]]:
+    """The records of a run directory and AR's beside them, ``restated``. A run of AR is its own baseline."""
+    records = read_records(directory)
+    baseline = records if is_ar else read_baseline(directory)
+    return restated(records, baseline), baseline
+
+
+def restated(records: Sequence[Record], baseline: Sequence[Record]) -> list[Record]:
+    """``records`` with the status that their ids and AR's in ``baseline`` allow.
+
+    The ids decide what is exact. A tie was decided by the target, which is not asked again: it stands as
+    far as its ``doubt`` fits the ids. Without any baseline, and for traces that were not decoded, statuses
+    stay as they are.
+    """
+    reference = {_unit(ar): ar for ar in baseline if ar.error is None}
+    if not reference:
+        return list(records)
+    return [_restated(record, reference.get(_unit(record))) for record in records]
+
+
+def _unit(record: Record) -> tuple[str, str, int, float, int]:
+    return (record.benchmark, record.prompt_id, record.turn, record.temperature, record.repeat)
+
+
+def _restated(record: Record, ar: Record | None) -> Record:
+    if record.error is not None or record.mode != "decode":
+        return record
+    status = _status(record, ar)
+    if status == record.lossless:
+        return record
+    parting = None if ar is None else first_difference(ar.output_ids, record.output_ids)
+    doubt = {"position": parting} if status == "mismatch" and parting is not None else None
+    return replace(record, lossless=status, doubt=doubt)
+
+
+def _status(record: Record, ar: Record | None) -> Lossless:
+    if ar is None:
+        return "unchecked"
+    if record.temperature > 0:
+        return "sampled"
+    if record.output_ids == ar.output_ids:
+        return "exact"
+    parting = first_difference(ar.output_ids, record.output_ids)
+    if record.lossless == "unchecked" or (record.lossless == "tie" and _fits(record.doubt, parting)):
+        return record.lossless
+    return "mismatch"
+
+
+def _fits(doubt: Mapping[str, float] | None, parting: int | None) -> bool:
+    """Whether a tie may be one: AR's ids differ, and a token from there on was forgiven. Records from
+    before ties had a ``doubt`` are believed the latter."""
+    if parting is None or doubt is None:
+        return parting is not None
+    gap, allowed = doubt.get("gap", float("inf")), doubt.get("allowed", 0.0)
+    return doubt.get("position", -1) >= parting and gap <= allowed
+
+
+def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
+    """First position at which both have a token and not the same; None if one begins the other."""
+    pairs = zip(left, right, strict=False)
+    return next((position for position, (a, b) in enumerate(pairs) if a != b), None)

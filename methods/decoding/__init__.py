@@ -1,0 +1,1 @@
+"""Decoding from one target: sampling, verification, rounds of draft and verify, replay."""

@@ -1,0 +1,1 @@
+"""Which sources a method is, and what of them is loaded."""

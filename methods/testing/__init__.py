@@ -1,0 +1,1 @@
+"""Test doubles: targets and drafters small enough to know everything about."""
