@@ -22,7 +22,7 @@ from harness.config.profiles import Profile, load_profile, profile_names
 from harness.devices import projection_plot
 from harness.devices.emulation import emulate
 from harness.devices.projection import Devices, devices_of, project, recorded_verdicts
-from harness.devices.timing import by_fill, chrome_trace
+from harness.execution.timing import by_fill, chrome_trace
 from harness.records.manifest import read_manifest, write_json
 from harness.records.record import read_records
 from methods.errors import UsageError

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.eagle3.head import Eagle3Head
 from methods.eagle3.method import Eagle3
-from methods.interface import SamplingParams
 from methods.models.target import Target
 
 CAP = 64

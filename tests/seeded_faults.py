@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import torch
 
+from methods.core import SamplingParams, Transcript
 from methods.decoding.prompt_lookup import Ngram
 from methods.decoding.rounds import RoundMethod
 from methods.decoding.sampling import Draws, pick, probabilities, target_token
-from methods.decoding.transcript import Transcript
 from methods.decoding.verification import Draft, Verified, verify
 from methods.drafters.session import RowSession
-from methods.interface import SamplingParams
 from methods.models.block import Block
 from methods.models.state import AttentionCache, RecurrentCache, State
 from methods.models.target import PREFILL_CHUNK

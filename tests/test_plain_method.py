@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "plain_method"
 VOCAB = 7

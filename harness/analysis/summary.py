@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from harness.analysis import metrics
 from harness.analysis.metrics import Estimate
-from harness.benchmarks.scoring import SCORERS
+from harness.benchmarks.scoring.scorers import SCORERS
 from harness.records.record import Lossless, Record
 
 OVERALL = "overall"

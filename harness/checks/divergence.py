@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.execution.losslessness import FACTOR, Doubt, judge
-from methods.interface import DecodeResult, Step
+from methods.core import DecodeResult, Step
 from methods.models.target import Target
 
 SHOWN_STEPS = 3

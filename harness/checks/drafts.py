@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from methods.interface import DecodeResult, SamplingParams
+from methods.core import DecodeResult, SamplingParams
 from methods.models.target import Target
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.drafter import Drafter, Features

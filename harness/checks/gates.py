@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.trace import trace_fault
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.testing.enumeration import MOST_PATHS, EnumerationError, check_randomness, enumerate_law
 from methods.testing.laws import Fit, block_counts, fit, joint_law
 from methods.testing.progress import each

@@ -19,7 +19,7 @@ from harness.checks.small_world import make_tokenizer, save_prompts, save_target
 from harness.checks.subject import Subject
 from harness.records.record import read_records
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.models.quiet import no_progress_bars
 from methods.models.seal import Seal
 from methods.testing.tiny import tiny_target

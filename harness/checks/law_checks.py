@@ -12,9 +12,10 @@ from harness.checks.outcome import Measured, NotApplicable
 from harness.checks.reported import Reported, largest_score, pipeline_laws, round_laws
 from harness.checks.sizes import Sizes
 from harness.checks.subject import Subject
+from methods.core import SamplingParams
 from methods.decoding.rounds import RoundMethod
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.pipeline.method import PipelineMethod
 from methods.testing.enumeration import EnumerationError
 from methods.testing.laws import SMALLEST_P, block_counts, fit, joint_law, visible

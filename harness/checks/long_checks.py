@@ -9,7 +9,8 @@ from harness.checks.sizes import Sizes
 from harness.checks.state_checks import facts
 from harness.checks.subject import Subject
 from harness.checks.worlds import LONG_OUTPUT, Cell
-from methods.interface import DecodingMethod, SamplingParams
+from methods.core import SamplingParams
+from methods.interface import DecodingMethod
 from methods.models.target import Target
 from methods.testing.progress import each
 

@@ -13,8 +13,9 @@ from harness.checks.outcome import Measured, NotApplicable
 from harness.checks.sizes import Sizes
 from harness.checks.subject import Subject
 from harness.checks.worlds import Cell
+from methods.core import SamplingParams
 from methods.decoding.trace import chain_fault, trace_fault
-from methods.interface import DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.models.target import Target
 from methods.pipeline.method import PipelineMethod
 from methods.testing.progress import each

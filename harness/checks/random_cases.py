@@ -14,10 +14,11 @@ from harness.checks import worlds
 from harness.checks.divergence import compare
 from harness.checks.state_checks import facts
 from methods import registry
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.rounds import RoundMethod
 from methods.decoding.trace import chain_fault, output_fault
 from methods.errors import RunFailure, describe
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.models.partition import split_layers
 from methods.models.seal import Seal
 from methods.models.target import Target

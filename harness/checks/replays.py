@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.replay import KnownOutput
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 
 
 def replay_fault(

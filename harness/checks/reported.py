@@ -8,10 +8,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.rounds import DraftSession, RoundMethod
 from methods.decoding.sampling import Draws
 from methods.decoding.verification import Draft, DraftLaw
-from methods.interface import SamplingParams
 from methods.pipeline.lockstep import Lockstep
 from methods.pipeline.tree import Node
 

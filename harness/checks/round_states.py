@@ -10,10 +10,10 @@ from unittest.mock import patch
 from torch import Tensor
 
 from harness.checks.states import Looks, StateReport, at_every_length, difference, memory_difference
+from methods.core import SamplingParams
 from methods.decoding.rounds import DraftSession, RoundMethod
 from methods.decoding.sampling import Draws
 from methods.decoding.verification import Draft
-from methods.interface import SamplingParams
 from methods.models.state import State
 
 

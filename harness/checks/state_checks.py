@@ -15,8 +15,8 @@ from harness.checks.states import Looks, StateReport, at_every_length, watch_sta
 from harness.checks.subject import Subject
 from harness.checks.trees import tree_difference
 from harness.checks.worlds import Cell
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.rounds import RoundMethod
-from methods.interface import DecodeResult, SamplingParams
 from methods.models.target import PREFILL_CHUNK, Target
 from methods.pipeline.method import PipelineMethod
 from methods.testing.progress import each

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from methods.core import check_temperature
 from methods.errors import RunFailure, UsageError
-from methods.interface import check_temperature
 
 
 class HelpShown(SystemExit):

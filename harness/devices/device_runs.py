@@ -17,18 +17,18 @@ from typing import Literal
 from tqdm import tqdm
 
 from harness.config.profiles import Profile, load_profile, profile_facts
-from harness.devices.cycle_log import CycleLog
 from harness.devices.projection import Devices, devices_of, project, verdicts
+from harness.execution import run_directory
 from harness.execution.arm import phase_totals
+from harness.execution.cycle_log import CycleLog
 from harness.execution.plan import AR, NO_WIDTH, Plan, run_name
 from harness.execution.runner import Outcome, ended, in_order
 from harness.execution.sharding import ALONE
-from harness.records import run_directory
 from harness.records.identity import device_code
 from harness.records.journal import Journal
 from harness.records.record import BASELINE, RECORDS, Record, StepArrays
+from methods.core import Step
 from methods.errors import UsageError, describe
-from methods.interface import Step
 
 DeviceMode = Literal["emulate", "project"]
 _WARMUP_TOKENS = 8

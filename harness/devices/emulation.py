@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from harness.config.profiles import Profile
 from harness.devices.projection import Devices
-from harness.devices.timing import CycleTimes, cycle_times, steady
 from harness.devices.workload import Emulation
-from methods.interface import DecodeResult, SamplingParams
+from harness.execution.timing import CycleTimes, cycle_times, steady
+from methods.core import DecodeResult, SamplingParams
 from methods.models.partition import split_layers
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.rank import Report

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.config.profiles import PipelineTimes, Profile
 from harness.records.record import Record, StepArrays
-from methods.decoding.transcript import Transcript
+from methods.core import Transcript
 from methods.errors import UsageError
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Proposal

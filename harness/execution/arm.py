@@ -14,12 +14,13 @@ from harness.execution.plan import Plan
 from harness.execution.witness import TraceError, Witness
 from harness.records.journal import Journal
 from harness.records.record import Key, Record, StepArrays, to_line
+from methods.core import DecodeResult
 from methods.errors import RunFailure, describe
-from methods.interface import DecodeResult, DecodingMethod
+from methods.interface import DecodingMethod
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt
-    from harness.devices.cycle_log import CycleLog
+    from harness.execution.cycle_log import CycleLog
 
 
 ENDS_A_RUN = (KeyboardInterrupt, RunFailure)

@@ -19,8 +19,9 @@ from harness.execution.target_watch import told
 from harness.records import identity
 from harness.records.manifest import FINGERPRINT_DIGITS, fingerprint
 from methods import registry
+from methods.core import SamplingParams
 from methods.errors import TargetChanged, UsageError, describe
-from methods.interface import DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.source_code.code import Code
 
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from harness.cli.time_limit import limit
+from harness.execution import run_directory
 from harness.execution.arm import ENDS_A_RUN, Arm, Unit
 from harness.execution.plan import AR, REPLAY_BATCH, Plan, reference_plan
 from harness.execution.runner import Outcome, ended, in_order, units
 from harness.execution.target_watch import TargetWatch
 from harness.execution.witness import TraceError
-from harness.records import run_directory
 from harness.records.manifest import fingerprint
 from harness.records.record import RECORDS, Record, StepArrays
+from methods.core import DecodeResult, Step
 from methods.decoding.trace import layers_fault, trace_fault
 from methods.errors import UsageError, describe
-from methods.interface import DecodeResult, Step
 
 
 def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:

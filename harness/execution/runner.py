@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from harness.cli.time_limit import limit
+from harness.execution import run_directory
 from harness.execution.arm import ENDS_A_RUN, Arm, Unit
 from harness.execution.plan import AR, NO_WIDTH, Plan
 from harness.execution.sharding import ALONE
 from harness.execution.target_watch import TargetWatch
-from harness.records import run_directory
 from harness.records.record import BASELINE, RECORDS, Record
 from harness.records.status import restated
 from methods.errors import UsageError, describe
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.benchmarks import Prompt
-    from harness.devices.cycle_log import CycleLog
+    from harness.execution.cycle_log import CycleLog
 
 WARMUP_TOKENS = 32
 
@@ -74,7 +74,7 @@ def run(plan: Plan, argv: Sequence[str]) -> Outcome:
 def _cycle_log(stack: ExitStack, plan: Plan) -> CycleLog | None:
     if not plan.request.timings:
         return None
-    from harness.devices.cycle_log import CycleLog  # needs torch
+    from harness.execution.cycle_log import CycleLog  # needs torch
 
     for method in plan.methods.values():
         method.distributed.timings = True  # type: ignore[attr-defined]

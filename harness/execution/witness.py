@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from time import perf_counter, thread_time  # bound here: a method that replaces time's changes its own only
 from typing import TYPE_CHECKING
 
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.trace import by_phase, counted_fault, layers_fault, output_fault
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.models.passes import Pass
 
 if TYPE_CHECKING:

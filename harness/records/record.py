@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
+from methods.core import Step
 from methods.errors import UsageError
-from methods.interface import Step
 
 Lossless = Literal["exact", "tie", "mismatch", "sampled", "replayed", "unchecked"]
 """Is the output the target's own? ``exact``: the ids of AR; ``tie``: differs from AR only where the

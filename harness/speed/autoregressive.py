@@ -14,7 +14,7 @@ from harness.speed.result import Ratio, Result, Settings
 from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved, seconds
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.models import Target
 
 AIMS = {"float32": (1.05, 0.85), "bfloat16": (1.25, 0.70)}

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 
 from harness.devices.projection import Devices, project, verdicts
-from harness.devices.timing import phases_by_cycle, steady
+from harness.execution.timing import phases_by_cycle, steady
 from harness.records.record import StepArrays
 from harness.speed.autoregressive import ar_arm
 from harness.speed.result import Ratio, Result, Settings
@@ -20,7 +20,7 @@ from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import ToldOptions, ToldSpd
 from methods import registry
-from methods.interface import DecodeResult, SamplingParams
+from methods.core import DecodeResult, SamplingParams
 from methods.models import Target
 from methods.pipeline.distributed.rank import Report
 from methods.pipeline.distributed.ranks import THREADS, close

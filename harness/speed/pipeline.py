@@ -14,7 +14,7 @@ from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved, seconds
 from harness.speed.told import ToldDrafter
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.models import Target
 from methods.pipeline.lockstep import Lockstep
 from methods.spd.draft_module import DraftModule

@@ -15,9 +15,10 @@ from harness.speed.result import Ratio, Result, Settings
 from harness.speed.targets import targets
 from harness.speed.timing import interleaved, seconds
 from methods import registry
+from methods.core import SamplingParams
 from methods.decoding.replay import KnownOutput
 from methods.errors import UsageError
-from methods.interface import DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.models import Target
 
 FASTER = 20.0

@@ -21,6 +21,7 @@ from harness.speed.targets import targets
 from harness.speed.timing import Timed, interleaved
 from harness.speed.told import DRAFT_VOCABULARY
 from methods import registry
+from methods.core import SamplingParams, Step
 from methods.decoding.sampling import Draws
 from methods.decoding.verification import Draft
 from methods.drafters.vocabulary import DraftVocabulary
@@ -29,7 +30,6 @@ from methods.eagle3.drafting import Eagle3Drafter
 from methods.eagle3.head import Eagle3Head
 from methods.eagle3.method import Eagle3, Eagle3Options
 from methods.eagle3.session import Eagle3Session
-from methods.interface import SamplingParams, Step
 from methods.models import Target
 from methods.testing.scripted import sometimes
 

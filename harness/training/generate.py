@@ -17,9 +17,9 @@ from harness.records.manifest import enter, invocation
 from harness.training.conversations import open_source
 from harness.training.corpus import ANSWERS, read_answers
 from harness.training.exclusion import ExclusionList, text_hash
+from methods.core import SamplingParams
 from methods.decoding.batched import Answer, Generator, Question
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 from methods.models.target import Target
 
 _REPORT_S = 20.0

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from methods.core import DecodeResult, SamplingParams, Step, Transcript
 from methods.decoding.replay import KnownOutput, Replayed
 from methods.decoding.sampling import Draws, target_token
-from methods.decoding.transcript import Transcript
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
+from methods.interface import DecodingMethod
 from methods.registry import register
 
 

@@ -14,9 +14,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from methods.core import SamplingParams, Transcript
 from methods.decoding.sampling import Draws, target_token
-from methods.decoding.transcript import Transcript
-from methods.interface import SamplingParams
 from methods.models.state import AttentionCache, RecurrentCache, State
 from methods.models.target import Target
 

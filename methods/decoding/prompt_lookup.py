@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.rounds import DraftSession, RoundMethod
 from methods.decoding.sampling import Draws
 from methods.decoding.verification import Draft
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 from methods.models.target import Target
 from methods.registry import register
 

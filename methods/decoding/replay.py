@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from methods.core import SamplingParams, Step
 from methods.decoding.sampling import probabilities
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams, Step
 from methods.models.target import Target
 
 

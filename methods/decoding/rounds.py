@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from methods.core import DecodeResult, SamplingParams, Step, Transcript
 from methods.decoding.replay import KnownOutput, Replayed
 from methods.decoding.sampling import Draws, target_token
-from methods.decoding.transcript import Transcript
 from methods.decoding.verification import Draft, Verified, follow, verify
 from methods.errors import UsageError
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
+from methods.interface import DecodingMethod
 from methods.models.state import State
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from methods.interface import DecodeResult, Step
+from methods.core import DecodeResult, Step
 from methods.models.passes import Pass
 
 _CLOSE = 1e-6

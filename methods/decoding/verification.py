@@ -8,10 +8,10 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.sampling import Draws, pick, probabilities, target_token
 from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 
 ProposalRule = Literal["sampled", "point-mass"]
 """sampled: the draft token is drawn from the draft law q and accepted with min(1, p/q).

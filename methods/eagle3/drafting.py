@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.rounds import DraftSession
 from methods.decoding.sampling import Draws, probabilities
 from methods.decoding.verification import Draft, DraftLaw, draw_without_replacement
 from methods.drafters.candidates import ROOT, Candidates, top_logprobs
 from methods.eagle3.head import Eagle3Head
 from methods.eagle3.session import Eagle3Session
-from methods.interface import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 from torch.nn import functional as F
 
+from methods.core import SamplingParams
 from methods.decoding.replay import KnownOutput, Replayed
 from methods.decoding.rounds import RoundMethod
 from methods.decoding.sampling import Draws
@@ -18,7 +19,6 @@ from methods.eagle3.drafting import Eagle3Drafter, Shape
 from methods.eagle3.head import Eagle3Head
 from methods.eagle3.replay import chain_table, replay_chain
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 from methods.models.target import Target
 from methods.registry import register
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from methods.core import Step
 from methods.decoding.replay import KnownOutput, Replayed, acceptance
 from methods.decoding.sampling import Draws
 from methods.decoding.verification import Draft, Verified
@@ -18,7 +19,6 @@ from methods.drafters.attention import causal_mask
 from methods.drafters.decoder_layer import KeyValues
 from methods.eagle3.drafting import Shape
 from methods.eagle3.head import Eagle3Head
-from methods.interface import Step
 
 NEGLIGIBLE = 1e-9
 """Roll-outs whose drafts are all accepted with less than this probability go no deeper."""

@@ -25,9 +25,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from methods.decoding.transcript import Transcript
+from methods.core import Step, Transcript
 from methods.errors import UsageError
-from methods.interface import Step
 from methods.pipeline.tree import DraftTree, Level, Node, Proposal
 
 

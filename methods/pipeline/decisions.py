@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.sampling import Draws, probabilities, target_token
 from methods.decoding.verification import DraftLaw, ProposalRule, accept_drawn
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Node, Proposal
 

@@ -9,9 +9,8 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from methods.decoding.transcript import Transcript
+from methods.core import DecodeResult, SamplingParams, Transcript
 from methods.decoding.verification import ProposalRule
-from methods.interface import DecodeResult, SamplingParams
 from methods.models.state import State
 from methods.models.target import PREFILL_CHUNK, Target
 from methods.pipeline.controller import PipelineController, Verdict

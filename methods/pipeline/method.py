@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.replay import KnownOutput, Replayed
 from methods.decoding.verification import proposal_rule
 from methods.errors import UsageError
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.models.partition import check_stage_layers, split_layers
 from methods.models.target import Target
 from methods.pipeline.distributed.launcher import check_world

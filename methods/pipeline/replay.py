@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from methods.core import Step, Transcript
 from methods.decoding.replay import KnownOutput, Replayed, acceptance
 from methods.decoding.sampling import Draws
-from methods.decoding.transcript import Transcript
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import Step
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Proposal
 

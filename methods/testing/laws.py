@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.sampling import probabilities
-from methods.interface import SamplingParams
 from methods.testing.table_target import LawTable
 
 SIGMAS = 3.0

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.verification import ProposalRule
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import DecodeResult, DecodingMethod, NoOptions, SamplingParams
+from methods.interface import DecodingMethod, NoOptions
 from methods.models.target import Target
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.drafter import Drafter, Features

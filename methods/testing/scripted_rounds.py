@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.rounds import DraftSession, RoundMethod
 from methods.decoding.sampling import Draws, probabilities
 from methods.decoding.verification import Draft, DraftLaw, draw_without_replacement
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import NoOptions, SamplingParams
+from methods.interface import NoOptions
 from methods.models.target import Target
 from methods.testing.scripted import LawOf, Right
 

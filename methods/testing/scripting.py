@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from methods.core import SamplingParams
 from methods.decoding.rounds import RoundMethod
 from methods.decoding.sampling import Draws
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
 from methods.pipeline.method import PipelineMethod
 from methods.testing.scripted import LawOf, Right, ScriptedDrafter, knows_output
 from methods.testing.scripted_rounds import Propose, ScriptedSession, knowing_chain, knowing_tree

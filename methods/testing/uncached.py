@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from methods.core import DecodeResult, SamplingParams, Step, Transcript
 from methods.decoding.sampling import Draws, target_token
-from methods.decoding.transcript import Transcript
-from methods.interface import DecodeResult, DecodingMethod, NoOptions, SamplingParams, Step
+from methods.interface import DecodingMethod, NoOptions
 from methods.models.target import Target
 
 

@@ -14,8 +14,8 @@ from conftest import random_ids, tiny
 from golden import HERE, check_json
 
 from methods import registry
+from methods.core import DecodeResult, SamplingParams
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import DecodeResult, SamplingParams
 from methods.pipeline.lockstep import Lockstep
 from methods.testing.scripted import ScriptedDrafter
 

@@ -20,8 +20,9 @@ from typing import Any
 from harness.execution import losslessness, plan, witness
 from harness.execution.losslessness import Doubt, Verdict
 from methods import registry
+from methods.core import DecodeResult, SamplingParams, Step
 from methods.errors import UsageError
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams, Step
+from methods.interface import DecodingMethod
 from methods.models import passes
 from methods.models.passes import PassLog
 

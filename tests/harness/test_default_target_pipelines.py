@@ -11,8 +11,8 @@ import pytest
 
 from harness.records.record import Record, read_baseline, read_records
 from harness.run import main
+from methods.core import DecodeResult, Step
 from methods.decoding.trace import chain_fault
-from methods.interface import DecodeResult, Step
 
 N = 8
 

@@ -17,10 +17,9 @@ from harness.cli.arguments import parse
 from harness.config.profiles import load_profile
 from harness.devices import device_runs
 from harness.devices.projection import project, verdicts
-from harness.execution import runner
+from harness.execution import run_directory, runner
 from harness.execution.plan import make_plan
 from harness.execution.replay import run as replay
-from harness.records import run_directory
 from harness.records.manifest import read_manifest
 from harness.records.record import read_baseline, read_records
 from harness.report import __main__ as report

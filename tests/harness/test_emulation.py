@@ -8,8 +8,8 @@ from harness import project as command
 from harness.config.profiles import load_profile
 from harness.devices.emulation import emulate
 from harness.devices.projection import Devices, project
-from harness.devices.timing import by_fill, chrome_trace, cycle_times, steady
-from methods.interface import Step
+from harness.execution.timing import by_fill, chrome_trace, cycle_times, steady
+from methods.core import Step
 from methods.pipeline.distributed.progress import PHASES, Span
 from methods.pipeline.distributed.ranks import Ranks
 from methods.pipeline.layout import Layout

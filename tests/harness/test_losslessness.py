@@ -12,7 +12,7 @@ from harness.checks import worlds
 from harness.checks.random_cases import Totals, draw, run_case
 from harness.execution.losslessness import Doubt, doubts, judge
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.models.attention import Attention
 from methods.models.rotary import signed
 from methods.models.target import Target

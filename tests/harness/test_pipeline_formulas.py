@@ -9,9 +9,9 @@ from test_metrics import record
 from harness.analysis import metrics
 from harness.records.record import Record, StepArrays
 from methods import registry
+from methods.core import DecodeResult, SamplingParams, Step
 from methods.decoding.replay import KnownOutput
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import DecodeResult, SamplingParams, Step
 from methods.models.partition import split_layers
 from methods.testing.scripted import ScriptedDrafter, ScriptedPipeline, knows_output
 

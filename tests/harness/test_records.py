@@ -15,8 +15,8 @@ import pytest
 from harness.records import journal as journal_module
 from harness.records.journal import Journal, exclusive, write_whole
 from harness.records.record import Record, StepArrays, from_line, read_baseline, read_records, to_line
+from methods.core import Step
 from methods.errors import UsageError
-from methods.interface import Step
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,7 +16,7 @@ from harness.execution.losslessness import Doubt, Verdict
 from harness.records.manifest import read_manifest
 from harness.records.record import read_baseline, read_records
 from harness.run import main
-from methods.interface import Step
+from methods.core import Step
 
 TIE = Verdict("tie", Doubt(position=3, token=1, best=2, logit=1.0, gap=0.125, allowed=0.5))
 

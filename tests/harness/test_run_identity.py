@@ -17,9 +17,10 @@ from torch.distributed import HashStore
 
 from harness.cli import time_limit
 from harness.cli.arguments import parse
+from harness.execution import run_directory
 from harness.execution.plan import make_plan
 from harness.execution.sharding import Shard
-from harness.records import identity, run_directory
+from harness.records import identity
 from harness.records.manifest import read_manifest
 from harness.records.record import read_records
 from harness.run import main

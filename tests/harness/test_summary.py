@@ -7,7 +7,7 @@ import json
 from test_metrics import record
 
 from harness.analysis.summary import rows, summary, table, worst
-from harness.benchmarks.scoring import SCORERS
+from harness.benchmarks.scoring.scorers import SCORERS
 
 ROW_KEYS = [
     *("benchmark", "temperature", "width", "prompts", "tokens", "tok_per_s", "L_acc", "S0", "S"),

@@ -13,10 +13,10 @@ import torch
 from conftest import random_ids
 
 from methods import registry
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding import autoregressive
 from methods.decoding.sampling import probabilities, target_token
 from methods.errors import UsageError
-from methods.interface import DecodeResult, SamplingParams
 from methods.models.target import Target
 from methods.testing.tiny import tiny_target
 

@@ -4,9 +4,9 @@ import pytest
 from conftest import random_ids
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.decoding.batched import Generator, Question
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 
 CAP = 24
 

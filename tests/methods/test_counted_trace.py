@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from methods.core import Step
 from methods.decoding.trace import by_phase, counted_fault, layers_fault
-from methods.interface import Step
 from methods.models.passes import Pass
 
 L, PROMPT = 8, 5

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.decoding.prompt_lookup import NgramOptions, NgramSession
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 
 
 def drafted(parts: list[list[int]], budget: int = 99, **options: int) -> list[int]:

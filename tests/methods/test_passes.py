@@ -5,7 +5,7 @@ import torch
 from conftest import tiny
 
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.models.passes import Pass, PassLog
 from methods.testing.table_target import LawTable, TableTarget
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from methods.core import SamplingParams
 from methods.decoding.sampling import Draws, pick, probabilities, target_token
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 
 
 def transformers_law(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:

@@ -1,6 +1,6 @@
 import pytest
 
-from methods.decoding.transcript import Transcript
+from methods.core import Transcript
 from methods.errors import UsageError
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding import verification
 from methods.decoding.sampling import Draws, pick, probabilities
 from methods.decoding.verification import (
@@ -27,7 +28,6 @@ from methods.decoding.verification import (
 )
 from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 from methods.testing.enumeration import distance, exact_law
 
 VOCAB = 4

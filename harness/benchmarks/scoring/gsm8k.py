@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import evaluate
 
-from harness.benchmarks.scoring import SCORERS
+from harness.benchmarks.scoring.scorers import SCORERS
 from harness.benchmarks.scoring.stated_number import stated
 from methods.errors import UsageError
 

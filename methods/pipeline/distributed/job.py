@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.verification import ProposalRule
 from methods.drafters.vocabulary import DraftVocabulary
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 from methods.models.part import Part
 from methods.models.target import Target, TargetSource
 from methods.pipeline.controller import PipelineController

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from methods.core import DecodeResult
 from methods.errors import describe
-from methods.interface import DecodeResult
 from methods.pipeline.distributed.job import Job, Request
 from methods.pipeline.distributed.launcher import Address, put, take
 from methods.pipeline.distributed.links import JobLinks

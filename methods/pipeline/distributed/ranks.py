@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from methods.decoding.transcript import Transcript
+from methods.core import DecodeResult, SamplingParams, Transcript
 from methods.decoding.verification import ProposalRule
 from methods.environment import environment_rank, under_launcher, world_size
 from methods.errors import RunFailure, UsageError
-from methods.interface import DecodeResult, DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.models.target import PREFILL_CHUNK, Target
 from methods.pipeline.distributed import rank
 from methods.pipeline.distributed.job import Job, LoadedWorkload, Request

@@ -14,8 +14,7 @@ import time
 import torch
 from torch import Tensor
 
-from methods.decoding.transcript import Transcript
-from methods.interface import DecodeResult
+from methods.core import DecodeResult, Transcript
 from methods.pipeline.controller import PipelineController, Verdict
 from methods.pipeline.distributed.drafting import DrafterRole, Proposals
 from methods.pipeline.distributed.job import Request

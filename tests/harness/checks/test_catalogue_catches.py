@@ -16,11 +16,11 @@ from harness.checks.outcome import Outcome
 from harness.checks.sizes import SIZES, Sizes
 from harness.checks.subject import Subject
 from harness.records import journal, manifest
+from methods.core import Transcript
 from methods.decoding import verification
 from methods.decoding.prompt_lookup import Ngram
 from methods.decoding.rounds import RoundMethod
 from methods.decoding.sampling import Draws
-from methods.decoding.transcript import Transcript
 from methods.drafters import vocabulary
 from methods.drafters.session import RowSession
 from methods.eagle3.session import Eagle3Session

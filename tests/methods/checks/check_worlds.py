@@ -9,8 +9,9 @@ import torch
 from conftest import tiny
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import DecodingMethod, SamplingParams
+from methods.interface import DecodingMethod
 from methods.models.partition import split_layers
 from methods.models.target import Target
 from methods.testing.scripted import Right, ScriptedDrafter, ScriptedPipeline, knows_output

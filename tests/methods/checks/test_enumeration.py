@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import torch
 
+from methods.core import SamplingParams
 from methods.decoding.sampling import Draws
 from methods.decoding.verification import DraftLaw
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
 from methods.testing.enumeration import distance, enumerate_law, exact_law
 
 T1 = SamplingParams(temperature=1.0)

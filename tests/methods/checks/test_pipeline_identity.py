@@ -17,8 +17,8 @@ from check_worlds import (
 from conftest import random_ids
 
 from harness.checks import gates
+from methods.core import SamplingParams
 from methods.decoding.trace import chain_fault
-from methods.interface import SamplingParams
 from methods.testing.table_target import TableTarget
 from methods.testing.tiny import FAMILIES
 

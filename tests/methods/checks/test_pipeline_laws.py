@@ -6,10 +6,10 @@ from check_worlds import PIPELINES, VOCAB, pipeline, table_target
 
 from harness.checks import gates
 from harness.checks.reported import largest_score, pipeline_laws
+from methods.core import SamplingParams
 from methods.decoding.sampling import Draws, probabilities
 from methods.decoding.verification import DraftLaw
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
 from methods.testing.laws import chi_square
 from methods.testing.scripted import ScriptedDrafter, ScriptedPipeline, random_laws
 from methods.testing.table_target import LawTable, TableTarget

@@ -6,7 +6,7 @@ from conftest import random_ids
 
 from harness.checks.gates import GREEDY
 from harness.checks.states import watch_states
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.testing.tiny import FAMILIES
 
 PROMPT = random_ids(5, seed=8)

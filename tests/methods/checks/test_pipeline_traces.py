@@ -18,9 +18,9 @@ from check_worlds import (
 from conftest import random_ids
 
 from harness.checks import gates
+from methods.core import SamplingParams
 from methods.decoding.trace import chain_fault
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
 from methods.models.partition import split_layers
 from methods.pipeline import lockstep
 from methods.testing.scripted import (

@@ -42,10 +42,10 @@ from test_pipeline_laws import (
 from harness.checks import gates
 from harness.checks.reported import largest_score
 from harness.checks.states import watch_states
+from methods.core import Transcript
 from methods.decoding import verification
 from methods.decoding.sampling import Draws
 from methods.decoding.trace import chain_fault
-from methods.decoding.transcript import Transcript
 from methods.drafters.session import RowSession
 from methods.models.state import AttentionCache, RecurrentCache, State
 from methods.pipeline import decisions

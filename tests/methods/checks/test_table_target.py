@@ -7,8 +7,8 @@ import pytest
 import torch
 from check_worlds import GREEDY, VOCAB, autoregressive, table_target
 
+from methods.core import SamplingParams
 from methods.decoding.sampling import probabilities
-from methods.interface import SamplingParams
 from methods.testing.laws import block_counts, chi_square, fit, joint_law
 from methods.testing.scripted import random_laws, sometimes
 from methods.testing.table_target import LawTable, TableTarget

@@ -9,6 +9,7 @@ from conftest import random_ids, tiny
 from fitted_head import PROMPTS, features, fitted, outputs, untrained
 from torch import Tensor
 
+from methods.core import SamplingParams
 from methods.decoding.sampling import Draws, probabilities
 from methods.decoding.verification import Draft
 from methods.drafters.cache import LayerCache
@@ -17,7 +18,6 @@ from methods.eagle3 import checkpoint
 from methods.eagle3.drafting import Eagle3Drafter
 from methods.eagle3.method import Eagle3
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 
 GREEDY = SamplingParams()
 T1 = SamplingParams(temperature=1.0, seed=4)

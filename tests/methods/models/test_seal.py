@@ -13,8 +13,8 @@ from transformers.models.llama.modeling_llama import LlamaMLP
 import methods.decoding.autoregressive
 from harness.checks.small_world import make_tokenizer
 from methods import registry
+from methods.core import SamplingParams
 from methods.decoding.autoregressive import Autoregressive
-from methods.interface import SamplingParams
 from methods.models.seal import Seal
 from methods.models.target import Target
 from methods.testing.tiny import FAMILIES, tiny_target

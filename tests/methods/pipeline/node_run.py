@@ -7,7 +7,7 @@ import os
 import sys
 
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.pipeline.distributed.ranks import Ranks, serve_as_rank
 from methods.testing.tiny import tiny_target
 

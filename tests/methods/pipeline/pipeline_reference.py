@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from methods.decoding.transcript import Transcript
+from methods.core import Transcript
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Node, Proposal
 

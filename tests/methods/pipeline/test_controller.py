@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_reference import Script, check, execute, scripted_chain, simulate_chain
 
-from methods.decoding.transcript import Transcript
+from methods.core import Transcript
 from methods.errors import UsageError
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import Proposal

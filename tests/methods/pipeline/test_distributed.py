@@ -13,10 +13,10 @@ import torch
 from conftest import random_ids, tiny
 
 from methods import registry
+from methods.core import DecodeResult, SamplingParams
 from methods.decoding.verification import MAX_WIDTH
 from methods.drafters import checkpoint
 from methods.errors import UsageError
-from methods.interface import DecodeResult, SamplingParams
 from methods.models.target import Target
 from methods.pipeline.distributed.links import TAGS_PER_LINKS, first_tag
 from methods.pipeline.distributed.ranks import Ranks

@@ -4,8 +4,8 @@ import pytest
 from conftest import random_ids, tiny
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 
 
 @pytest.mark.parametrize("name", ["spd", "ppsd"])

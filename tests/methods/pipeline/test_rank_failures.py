@@ -19,8 +19,8 @@ from conftest import random_ids, tiny
 from torch.distributed import HashStore
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.errors import RunFailure, UsageError
-from methods.interface import SamplingParams
 from methods.models.files import weights_sha256
 from methods.models.parts import DirectorySource
 from methods.models.target import Target
@@ -174,7 +174,7 @@ def test_waiting_gives_back_what_a_rank_was_doing():
 SCRIPT = """
 import os, signal, sys, time
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.pipeline.distributed.ranks import Ranks
 from methods.testing.tiny import tiny_target
 

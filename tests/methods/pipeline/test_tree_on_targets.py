@@ -11,8 +11,8 @@ import torch
 from conftest import random_ids, tiny
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
 from methods.models.partition import split_layers
 from methods.testing.scripted import ScriptedDrafter, ScriptedPipeline
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_reference import Script, check, random_tree
 
-from methods.decoding.transcript import Transcript
+from methods.core import Transcript
 from methods.pipeline.controller import PipelineController
 from methods.pipeline.tree import DraftTree, Proposal
 

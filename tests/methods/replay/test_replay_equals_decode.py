@@ -9,7 +9,7 @@ from conftest import random_ids
 
 from harness.checks.replays import replay_fault
 from methods import registry
-from methods.interface import SamplingParams
+from methods.core import SamplingParams
 from methods.models.target import Target
 from methods.testing.tiny import FAMILIES, tiny_target
 

@@ -10,9 +10,9 @@ from conftest import random_ids
 
 from harness.records.record import StepArrays
 from methods import registry
+from methods.core import SamplingParams
 from methods.decoding.batched import Generator, Question
 from methods.decoding.replay import KnownOutput, acceptance
-from methods.interface import SamplingParams
 from methods.testing.tiny import tiny_target
 
 VOCAB, TOKENS, RUNS = 5, 7, 200

@@ -10,9 +10,9 @@ from round_worlds import autoregressive, family, table_target
 
 from harness.checks import gates
 from methods import registry
+from methods.core import SamplingParams
 from methods.decoding.replay import KnownOutput
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 from methods.testing.enumeration import distance, exact_law
 from methods.testing.laws import joint_law
 from methods.testing.tiny import FAMILIES

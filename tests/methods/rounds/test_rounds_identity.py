@@ -10,9 +10,9 @@ from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_t
 
 from harness.checks import gates
 from harness.checks.gates import GREEDY
+from methods.core import SamplingParams
 from methods.decoding.rounds import RoundMethod
 from methods.decoding.trace import trace_fault
-from methods.interface import SamplingParams
 from methods.models.state import State
 from methods.models.target import Target
 from methods.testing.scripted import sometimes

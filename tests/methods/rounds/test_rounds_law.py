@@ -12,9 +12,9 @@ import pytest
 from round_worlds import rounds, table_target
 
 from harness.checks import gates
+from methods.core import SamplingParams
 from methods.decoding.verification import Draft, DraftLaw
 from methods.drafters.vocabulary import DraftVocabulary
-from methods.interface import SamplingParams
 from methods.testing.enumeration import distance, exact_law
 from methods.testing.laws import joint_law
 from methods.testing.scripted import random_laws

@@ -10,8 +10,8 @@ from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_t
 
 from harness.checks.gates import GREEDY
 from harness.checks.round_states import watch_rounds
+from methods.core import SamplingParams
 from methods.decoding.rounds import RoundMethod
-from methods.interface import SamplingParams
 from methods.testing.scripted import sometimes
 from methods.testing.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree
 from methods.testing.tiny import FAMILIES

@@ -8,10 +8,10 @@ from round_worlds import EAGLE3, LAYERS, autoregressive, family, rounds, table_t
 
 from harness.checks import gates
 from harness.checks.gates import GREEDY
+from methods.core import SamplingParams
 from methods.decoding.trace import trace_fault
 from methods.decoding.verification import Draft
 from methods.errors import UsageError
-from methods.interface import SamplingParams
 from methods.testing.scripted import always, never, sometimes
 from methods.testing.scripted_rounds import ScriptedRounds, knowing_chain, knowing_tree, rounds_by_hand
 

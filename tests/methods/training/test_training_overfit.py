@@ -10,10 +10,10 @@ import torch
 from conftest import random_ids
 
 from methods import registry
+from methods.core import SamplingParams
 from methods.drafters.vocabulary import DraftVocabulary
 from methods.eagle3 import training as eagle3
 from methods.eagle3.session import Eagle3Session
-from methods.interface import SamplingParams
 from methods.models.partition import split_layers
 from methods.models.target import Target
 from methods.ppsd import training as ppsd

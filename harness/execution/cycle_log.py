@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness.devices.timing import chrome_trace, fill_level, phases_by_cycle, times_of
+from harness.execution.timing import chrome_trace, fill_level, phases_by_cycle, times_of
 from harness.records.manifest import write_json
 from harness.records.record import Key
+from methods.core import Step
 from methods.errors import UsageError
-from methods.interface import Step
 from methods.pipeline.distributed.progress import PHASES
 from methods.pipeline.distributed.rank import Report
 from methods.pipeline.layout import Layout

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from methods.interface import Step
+from methods.core import Step
 from methods.pipeline.distributed.progress import PHASES, Span
 from methods.pipeline.layout import Layout
 
