@@ -11,7 +11,7 @@ BIN   := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types bench lossless soak tables clean
+.PHONY: help setup test test-all lint types bench lossless soak tables clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z%0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,10 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 # A file's tests share models that are built once, so a file stays with one worker.
-test: $(READY)  ## run every test, the files shared by WORKERS processes of one thread each
+test: $(READY)  ## run the tests, the files shared by WORKERS processes of one thread each
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not repeats'
+
+test-all: $(READY)  ## run every test, those too that show again, in more cases, what others show
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(READY)  ## ruff: rules and format

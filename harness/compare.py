@@ -19,7 +19,7 @@ from tabulate import tabulate
 
 from harness.analysis import metrics
 from harness.analysis.comparable import check, check_prompts, unlike_baselines, unlike_seconds
-from harness.analysis.metrics import Estimate
+from harness.analysis.estimate import Estimate, estimate, ratio_of_ratios
 from harness.analysis.summary import worst
 from harness.cli.entry import Parser, exit_code, path
 from harness.execution.plan import AR
@@ -100,7 +100,7 @@ def s_ratio(first: Sequence[Record], second: Sequence[Record]) -> Estimate | Non
         for b in second
         for a in [other[_unit(b)]]
     ]
-    return metrics.estimate(second, rows, metrics.ratio_of_ratios)
+    return estimate(second, rows, ratio_of_ratios)
 
 
 def _layers(record: Record) -> float:

@@ -23,8 +23,8 @@ from harness.devices import projection_plot
 from harness.devices.emulation import emulate
 from harness.devices.projection import Devices, devices_of, project, recorded_verdicts
 from harness.execution.timing import by_fill, chrome_trace
+from harness.records.files import read_records
 from harness.records.manifest import read_manifest, write_json
-from harness.records.record import read_records
 from methods.errors import UsageError
 from methods.models.partition import check_stage_layers
 from methods.pipeline.layout import Layout

@@ -20,10 +20,10 @@ from harness.cli.entry import exit_code
 from harness.cli.guard import guarded
 from harness.cli.time_limit import finished, started_again
 from harness.execution import replay
+from harness.execution.judge_answers import write_judge_answers
 from harness.execution.plan import Plan, beside, make_plan
 from harness.execution.runner import Outcome, run
 from harness.execution.sharding import ALONE, join
-from harness.records.judge_answers import write_judge_answers
 from harness.records.manifest import write_json
 from methods.environment import environment_rank, under_launcher
 

@@ -15,21 +15,17 @@ from harness.analysis.comparable import machine, machines
 from harness.analysis.summary import TITLES
 from harness.analysis.summary import rows as summary_rows
 from harness.cli.arguments import BENCHMARKS, parse
-from harness.config.drafters import preset_checkpoint
-from harness.config.presets import load_preset
 from harness.config.profiles import load_profile, profile_facts
 from harness.execution import replay, runner
 from harness.execution.plan import AR, Plan, make_plan
 from harness.execution.runner import Outcome
 from harness.execution.sharding import ALONE, Shard
-from harness.records import identity
 from harness.records.manifest import canonical, read_manifest
 from harness.records.record import Mode, Record
 from methods import registry
-from methods.drafters.checkpoint import described
 from methods.errors import UsageError
-from methods.source_code.code import DIGITS
 from paper_tables import stored
+from paper_tables.current import drafter, other_code, says_no_code, training_of
 from paper_tables.measured import ON_DEVICES, Measured, Origin, from_summary, with_devices
 from paper_tables.plan import Row, Size, Spec
 from paper_tables.stored import Stored
@@ -187,7 +183,7 @@ def fill(sheet: Sheet, rows: Sequence[Row]) -> None:
 
 def _missing(sheet: Sheet, rows: Sequence[Row], temperature: float) -> list[bool]:
     found = [sheet.find(row, temperature) for row in rows]
-    unknown = [row.label for row, each in zip(rows, found, strict=True) if each and _says_no_code(each, row)]
+    unknown = [row.label for row, each in zip(rows, found, strict=True) if each and says_no_code(each, row)]
     if unknown:
         print(
             f"T = {temperature:g}: these stored records do not say of which code they are, and are kept "
@@ -217,51 +213,6 @@ def tell_other_code(sheet: Sheet, rows: Sequence[Row]) -> None:
             found = sheet.find(row, temperature)
             if found is not None and found.reason is None and (other := other_code(found, row)) is not None:
                 print(f"T = {temperature:g}: {row.label}: {other}", file=sys.stderr)
-
-
-def other_code(found: Stored, row: Row) -> str | None:
-    """In words, how stored records are of other code than a row's method now; None if they are not."""
-    stored_code = found.header.get("method_code")
-    if stored_code is None:
-        known = registry.is_builtin(row.method)  # measured by an earlier version, whose commit is known
-        return None if known else "its stored records do not say of which code they are"
-    now = identity.codes(dict.fromkeys([row.method, AR]), found.header["mode"])
-    parts = [
-        f"{name} is {str(stored_code.get(name))[:DIGITS]} there and {code.sha256[:DIGITS]} here"
-        for name, code in now.items()
-        if stored_code.get(name) != code.sha256
-    ]
-    return f"its stored records are of other code: {', '.join(parts)}" if parts else None
-
-
-def _says_no_code(found: Stored, row: Row) -> bool:
-    lacks = found.reason is None and "method_code" not in found.header
-    return lacks and registry.is_builtin(row.method)
-
-
-def drafter(preset: str, row: Row) -> dict[str, str | None] | None:
-    """A row's checkpoint, its own or the preset's, and the hash of its tensors (of all its files if it is
-    the row's own) if they are at hand; None without one. Records made with another drafter are out of date.
-    """
-    options = {name: str(value) for name, value in row.options}
-    if (own := options.get("checkpoint")) is not None:
-        files = identity.checkpoint_code(options).get(identity.CHECKPOINT)
-        return {"checkpoint": own, "sha256": None if files is None else files.sha256}
-    try:
-        source = preset_checkpoint(load_preset(preset), row.method, options)
-    except UsageError:
-        return None
-    return (
-        None if source is None else {"checkpoint": source, "sha256": described(source).get("tensors_sha256")}
-    )
-
-
-def _training(drafter: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The supervised tokens a drafter of ``drafter`` has seen, and the hash of the data; None if unknown."""
-    about = described(drafter["checkpoint"]).get("training", {}) if drafter else {}
-    if not {"tokens_seen", "data"} <= about.keys():
-        return None
-    return {"tokens": about["tokens_seen"], "data": about["data"]["sha256"]}
 
 
 def _fill(sheet: Sheet, rows: Sequence[Row], temperature: float) -> None:
@@ -329,7 +280,7 @@ def header(sheet: Sheet, row: Row, temperature: float, plan: Plan) -> Mapping[st
         "label": row.label,
         "argv": sheet.arguments(row, temperature),
         "drafter": used,
-        "training": _training(used),
+        "training": training_of(used),
         **({"plugins": list(sheet.plugins)} if sheet.plugins else {}),
         "fingerprint": manifest["fingerprint"],
         "target": manifest["config"]["target"],

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.analysis import metrics
-from harness.analysis.metrics import Interval
+from harness.analysis.estimate import Interval
 from harness.records.record import Record
 from methods.errors import UsageError
 

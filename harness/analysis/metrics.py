@@ -7,51 +7,25 @@ records, the mean of the prompts' own ratios, and bootstrap intervals of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from harness.analysis.estimate import (
+    Estimate,
+    Floats,
+    divide,
+    estimate,
+    prompt_of,
+    ratio_of_ratios,
+    ratio_of_sums,
+)
 from harness.records.record import Record
-
-Floats = NDArray[np.float64]
-Interval = tuple[float, float]
-
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A ratio over ``prompts`` prompts.
-
-    ``pooled`` is the ratio of totals, the headline. ``prompt_mean`` is the mean of the ratios of
-    the single prompts, the convention of the paper. The intervals are 95 % percentile bootstrap
-    intervals over prompts (all records of a prompt move together); None for a single prompt, which
-    says nothing about the spread.
-    """
-
-    pooled: float
-    prompt_mean: float
-    prompts: int
-    pooled_interval: Interval | None = None
-    prompt_mean_interval: Interval | None = None
-
-    def shown(self, digits: int = 2) -> str:
-        """The headline with its interval, if it has one: "1.34 [1.09, 1.82]"."""
-        value = f"{self.pooled:.{digits}f}"
-        if self.pooled_interval is None:
-            return value
-        low, high = self.pooled_interval
-        return f"{value} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def s0(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     """S0 = N * L / sum(target_layers): the speedup if drafting were free. AR is 1."""
     rows = [[r.decoded * r.num_layers, r.total("target_layers")] for r in completed(records)]
-    return estimate(completed(records), rows, _ratio, **bootstrap)
+    return estimate(completed(records), rows, ratio_of_sums, **bootstrap)
 
 
 def s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
@@ -64,7 +38,7 @@ def s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
         [r.decoded * r.num_layers, r.total("target_layers") + r.total("draft_layers")]
         for r in completed(records)
     ]
-    return estimate(completed(records), rows, _ratio, **bootstrap)
+    return estimate(completed(records), rows, ratio_of_sums, **bootstrap)
 
 
 def l_acc(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
@@ -81,7 +55,7 @@ def l_acc(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
 def step_acceptance(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     """sum(accepted) / sum(depth): accepted share of the accept-or-reject decisions; None without any."""
     rows = [[r.total("accepted"), r.total("depth")] for r in completed(records)]
-    return estimate(completed(records), rows, _ratio, **bootstrap)
+    return estimate(completed(records), rows, ratio_of_sums, **bootstrap)
 
 
 def conditional_acceptance(records: Sequence[Record], depth: int, **bootstrap: int) -> Estimate | None:
@@ -91,7 +65,7 @@ def conditional_acceptance(records: Sequence[Record], depth: int, **bootstrap: i
         pairs = zip(record.steps.accepted, record.steps.depth, strict=True)
         reached = [kept for kept, examined in pairs if examined >= depth and kept >= depth - 1]
         rows.append([float(sum(kept >= depth for kept in reached)), float(len(reached))])
-    return estimate(completed(records), rows, _ratio, **bootstrap)
+    return estimate(completed(records), rows, ratio_of_sums, **bootstrap)
 
 
 def nodes_per_stage(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
@@ -100,7 +74,7 @@ def nodes_per_stage(records: Sequence[Record], **bootstrap: int) -> Estimate | N
     1 for AR; what a draft tree costs in target compute, which S0 and S leave out.
     """
     rows = [[r.total("nodes"), r.stages * r.total("steps")] for r in completed(records)]
-    return estimate(completed(records), rows, _ratio, **bootstrap)
+    return estimate(completed(records), rows, ratio_of_sums, **bootstrap)
 
 
 def tok_per_s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
@@ -108,7 +82,7 @@ def tok_per_s(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
     the prefill's token ends, have no speed; None without any other."""
     timed = [r for r in completed(records) if r.decode_s is not None and r.decoded]
     rows = [[float(r.decoded), r.decode_s or 0.0] for r in timed]
-    return estimate(timed, rows, _ratio, **bootstrap)
+    return estimate(timed, rows, ratio_of_sums, **bootstrap)
 
 
 def wallclock_speedup(
@@ -180,7 +154,9 @@ def accuracy(records: Sequence[Record], **bootstrap: int) -> Estimate | None:
         return None
     scores = [record.score for record in completed(records)]
     rows = [[score, 1.0] for score in scores if score is not None]
-    return estimate(completed(records), rows, _ratio, **bootstrap) if len(rows) == len(scores) else None
+    return (
+        estimate(completed(records), rows, ratio_of_sums, **bootstrap) if len(rows) == len(scores) else None
+    )
 
 
 def scorers(records: Sequence[Record]) -> dict[str, set[str]]:
@@ -208,7 +184,7 @@ def tokens(records: Sequence[Record]) -> int:
 
 def prompts(records: Sequence[Record]) -> int:
     """Distinct prompts with a completed record."""
-    return len({_prompt(record) for record in completed(records)})
+    return len({prompt_of(record) for record in completed(records)})
 
 
 def cycles(records: Sequence[Record]) -> int:
@@ -225,82 +201,9 @@ def flushes(records: Sequence[Record]) -> int:
     )
 
 
-def estimate(
-    records: Sequence[Record],
-    rows: Sequence[Sequence[float]],
-    ratio: Callable[[Floats], Floats],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Estimate | None:
-    """``ratio`` of the summed ``rows`` (one per record), with intervals; None where it is undefined.
-
-    ``ratio`` maps sums [..., columns] to values [...], nan where a denominator is 0. Prompts are
-    resampled with replacement, as counts [resamples, prompts] from a seeded generator.
-    """
-    if not rows:
-        return None
-    table = _per_prompt(records, rows)
-    pooled = float(ratio(table.sum(axis=0)))
-    own = ratio(table)
-    defined = ~np.isnan(own)
-    if np.isnan(pooled) or not defined.any():
-        return None
-    count = len(table)
-    result = Estimate(pooled=pooled, prompt_mean=float(own[defined].mean()), prompts=count)
-    if count < 2:
-        return result
-    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
-    weights = draws.astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = (weights @ np.where(defined, own, 0.0)) / (weights @ defined.astype(np.float64))
-    return Estimate(
-        pooled=result.pooled,
-        prompt_mean=result.prompt_mean,
-        prompts=count,
-        pooled_interval=_percentiles(ratio(weights @ table)),
-        prompt_mean_interval=_percentiles(means),
-    )
-
-
-def _per_prompt(records: Sequence[Record], rows: Sequence[Sequence[float]]) -> Floats:
-    """Rows summed by prompt, [prompts, columns], prompts in order of first appearance."""
-    index = {prompt: i for i, prompt in enumerate(dict.fromkeys(map(_prompt, records)))}
-    table = np.zeros((len(index), len(rows[0])))
-    np.add.at(table, [index[_prompt(record)] for record in records], np.asarray(rows, dtype=np.float64))
-    return table
-
-
-def _percentiles(values: Floats) -> Interval | None:
-    """The interval of the resamples in which the ratio is defined."""
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return None
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(values, [tail, 100 - tail])
-    return float(low), float(high)
-
-
-def _divide(numerator: Floats, denominator: Floats) -> Floats:
-    return np.divide(numerator, denominator, out=np.full_like(numerator, np.nan), where=denominator > 0)
-
-
-def _ratio(sums: Floats) -> Floats:
-    return _divide(np.asarray(sums[..., 0]), sums[..., 1])
-
-
-def ratio_of_ratios(sums: Floats) -> Floats:
-    """(c0 / c1) / (c2 / c3) of summed columns c0 .. c3; nan where undefined."""
-    return _divide(np.asarray(sums[..., 0] * sums[..., 3]), sums[..., 1] * sums[..., 2])
-
-
 def _ratio_of_speedups(sums: Floats) -> Floats:
     """Of columns as two ``_speedup_row`` side by side: the left one's speedup / the right one's."""
-    return _divide(ratio_of_ratios(sums[..., :4]), ratio_of_ratios(sums[..., 4:]))
-
-
-def _prompt(record: Record) -> tuple[str, str]:
-    return (record.benchmark, record.prompt_id)
+    return divide(ratio_of_ratios(sums[..., :4]), ratio_of_ratios(sums[..., 4:]))
 
 
 def _pair_key(record: Record) -> tuple[Any, ...]:

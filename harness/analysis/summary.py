@@ -8,7 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from harness.analysis import metrics
-from harness.analysis.metrics import Estimate
+from harness.analysis.estimate import Estimate
 from harness.benchmarks.scoring.scorers import SCORERS
 from harness.records.record import Lossless, Record
 

@@ -17,7 +17,7 @@ from harness.checks.replays import replay_fault
 from harness.checks.sizes import Sizes
 from harness.checks.small_world import make_tokenizer, save_prompts, save_target
 from harness.checks.subject import Subject
-from harness.records.record import read_records
+from harness.records.files import read_records
 from methods import registry
 from methods.core import SamplingParams
 from methods.models.quiet import no_progress_bars

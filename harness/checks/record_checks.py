@@ -18,15 +18,8 @@ from harness.benchmarks import chat
 from harness.checks.outcome import Measured, NotApplicable
 from harness.checks.small_world import BOS, TEMPLATE, make_tokenizer, save_prompts, save_target
 from harness.execution.arm import prompt_seed
-from harness.records.record import (
-    BASELINE,
-    RECORDS,
-    Record,
-    StepArrays,
-    read_baseline,
-    read_file,
-    read_records,
-)
+from harness.records.files import read_baseline, read_file, read_records
+from harness.records.record import BASELINE, RECORDS, Record, StepArrays
 from harness.run import main as run
 from methods.models.quiet import no_progress_bars
 

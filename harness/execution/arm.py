@@ -13,7 +13,8 @@ from harness.cli.time_limit import limit
 from harness.execution.plan import Plan
 from harness.execution.witness import TraceError, Witness
 from harness.records.journal import Journal
-from harness.records.record import Key, Record, StepArrays, to_line
+from harness.records.line import to_line
+from harness.records.record import Key, Record, StepArrays
 from methods.core import DecodeResult
 from methods.errors import RunFailure, describe
 from methods.interface import DecodingMethod

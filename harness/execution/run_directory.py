@@ -9,12 +9,13 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.execution.judge_answers import FOLDER
 from harness.execution.plan import Plan
 from harness.records import manifest
+from harness.records.files import read_records, record_files
 from harness.records.journal import Journal, exclusive
-from harness.records.judge_answers import FOLDER
 from harness.records.manifest import MANIFEST
-from harness.records.record import RECORDS, Record, read_records, record_files
+from harness.records.record import RECORDS, Record
 from methods.errors import UsageError
 
 EARLIER = "earlier"

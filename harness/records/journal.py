@@ -10,7 +10,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.records.record import Key, Record, latest, read_file, to_line, torn
+from harness.records.files import latest, read_file, torn
+from harness.records.line import to_line
+from harness.records.record import Key, Record
 from methods.errors import UsageError
 
 

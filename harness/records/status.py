@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.records.record import Lossless, Record, read_baseline, read_records
+from harness.records.files import read_baseline, read_records
+from harness.records.record import Lossless, Record
 
 
 def read_run(directory: Path, *, is_ar: bool) -> tuple[list[Record], list[Record]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from harness.analysis import metrics
-from harness.analysis.metrics import Estimate
+from harness.analysis.estimate import Estimate
 from harness.analysis.summary import checked, worst
 from harness.records.record import Record
 from harness.report import charts, trace

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from harness.checks.small_world import save_family, save_prompts
-from harness.records.record import read_records
+from harness.records.files import read_records
 from harness.run import main
 from methods.drafters.decoder_layer import Attention, RMSNorm
 from methods.drafters.tensors import file_sha256

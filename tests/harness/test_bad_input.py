@@ -13,7 +13,7 @@ import pytest
 from harness.benchmarks import hub
 from harness.checks.small_world import CONTEXT, save_prompts, save_target
 from harness.records import journal
-from harness.records.record import read_records
+from harness.records.files import read_records
 from harness.run import main
 from methods import assets
 

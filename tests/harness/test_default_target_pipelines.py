@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.record import Record, read_baseline, read_records
+from harness.records.files import read_baseline, read_records
+from harness.records.record import Record
 from harness.run import main
 from methods.core import DecodeResult, Step
 from methods.decoding.trace import chain_fault

@@ -20,8 +20,8 @@ from harness.devices.projection import project, verdicts
 from harness.execution import run_directory, runner
 from harness.execution.plan import make_plan
 from harness.execution.replay import run as replay
+from harness.records.files import read_baseline, read_records
 from harness.records.manifest import read_manifest
-from harness.records.record import read_baseline, read_records
 from harness.report import __main__ as report
 from harness.run import main
 from methods.pipeline.distributed import ranks as ranks_module

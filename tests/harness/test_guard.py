@@ -16,7 +16,7 @@ import pytest
 
 from harness.cli import time_limit
 from harness.cli.time_limit import OutOfTime, limit
-from harness.records.record import read_baseline, read_records
+from harness.records.files import read_baseline, read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from harness.records.judge_answers import write_judge_answers
+from harness.execution.judge_answers import write_judge_answers
 from harness.records.record import Record, StepArrays
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.analysis import metrics
-from harness.analysis.metrics import Estimate
+from harness.analysis.estimate import Estimate
 from harness.records.record import Record, StepArrays
 
 LAYERS = 8

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.record import Record, read_file
+from harness.records.files import read_file
+from harness.records.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "harness.run", "--method", "autoregressive", "--prompts", "2"]

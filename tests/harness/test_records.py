@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from harness.records import journal as journal_module
+from harness.records.files import read_baseline, read_records
 from harness.records.journal import Journal, exclusive, write_whole
-from harness.records.record import Record, StepArrays, from_line, read_baseline, read_records, to_line
+from harness.records.line import from_line, to_line
+from harness.records.record import Record, StepArrays
 from methods.core import Step
 from methods.errors import UsageError
 

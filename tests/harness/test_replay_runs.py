@@ -12,8 +12,8 @@ from harness.analysis.summary import rows
 from harness.cli.arguments import parse
 from harness.execution import replay
 from harness.execution.plan import make_plan
+from harness.records.files import read_records
 from harness.records.manifest import read_manifest
-from harness.records.record import read_records
 from harness.run import main
 from methods import registry
 from methods.decoding.batched import Generator

@@ -13,7 +13,9 @@ from pathlib import Path
 import fake_world
 import pytest
 
-from harness.records.record import BASELINE, RECORDS, read_records, to_line
+from harness.records.files import read_records
+from harness.records.line import to_line
+from harness.records.record import BASELINE, RECORDS
 from harness.report import __main__ as cli
 from harness.report import trace
 from harness.report.panels import _counts

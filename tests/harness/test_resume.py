@@ -14,7 +14,8 @@ from pathlib import Path
 import fake_world
 import pytest
 
-from harness.records.record import BASELINE, RECORDS, Record, latest, read_baseline, read_file, read_records
+from harness.records.files import latest, read_baseline, read_file, read_records
+from harness.records.record import BASELINE, RECORDS, Record
 from harness.run import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ import pytest
 from harness.analysis.summary import rows
 from harness.execution.arm import prompt_seed
 from harness.execution.losslessness import Doubt, Verdict
+from harness.records.files import read_baseline, read_records
 from harness.records.manifest import read_manifest
-from harness.records.record import read_baseline, read_records
 from harness.run import main
 from methods.core import Step
 

@@ -21,8 +21,8 @@ from harness.execution import run_directory
 from harness.execution.plan import make_plan
 from harness.execution.sharding import Shard
 from harness.records import identity
+from harness.records.files import read_records
 from harness.records.manifest import read_manifest
-from harness.records.record import read_records
 from harness.run import main
 from methods.errors import UsageError
 from methods.source_code.code import Code

@@ -19,8 +19,9 @@ from torch.distributed import HashStore
 from harness.checks.small_world import save_prompts, save_target
 from harness.compare import Run
 from harness.execution.sharding import ALONE, Shard, join
+from harness.records.files import read_baseline, read_file, read_records
 from harness.records.manifest import read_manifest
-from harness.records.record import BASELINE, RECORDS, read_baseline, read_file, read_records
+from harness.records.record import BASELINE, RECORDS
 from harness.report.arms import read_arms
 from harness.run import main
 from methods.errors import UsageError

@@ -10,7 +10,8 @@ import fake_world
 import pytest
 
 from harness.compare import Run
-from harness.records.record import BASELINE, RECORDS, Record, read_baseline, read_records
+from harness.records.files import read_baseline, read_records
+from harness.records.record import BASELINE, RECORDS, Record
 from harness.records.status import restated
 from harness.report.arms import read_arms
 from harness.run import main

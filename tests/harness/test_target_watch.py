@@ -13,8 +13,9 @@ import replay_world
 from harness.compare import Run
 from harness.execution import plan, target_watch
 from harness.execution.target_watch import TargetWatch
+from harness.records.files import read_baseline, read_records
 from harness.records.manifest import read_manifest
-from harness.records.record import BASELINE, RECORDS, read_baseline, read_records
+from harness.records.record import BASELINE, RECORDS
 from harness.run import main
 from methods import registry
 from methods.decoding.prompt_lookup import Ngram

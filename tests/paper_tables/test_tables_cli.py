@@ -12,6 +12,7 @@ from harness.analysis.summary import rows as summary_rows
 from harness.cli.arguments import parse
 from harness.execution.runner import Outcome
 from harness.execution.sharding import Shard
+from harness.records import identity
 from harness.records.record import Record, StepArrays
 from methods import registry
 from methods.errors import UsageError
@@ -332,7 +333,7 @@ def test_a_row_of_other_code_is_measured_again(sheet, world, monkeypatch, capsys
     def codes(methods, mode):
         return {name: Code({name: code[name]}) for name in methods}
 
-    monkeypatch.setattr(runs.identity, "codes", codes)
+    monkeypatch.setattr(identity, "codes", codes)
     monkeypatch.setattr(
         runs,
         "header",

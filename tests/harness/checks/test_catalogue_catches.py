@@ -214,7 +214,7 @@ def test_every_check_has_a_fault():
     assert {fault.meant for fault in FAULTS} | {"C16", "C29", "C35"} == {check.id for check in CHECKS}
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("fault", LATE, ids=str)
 def test_a_late_fault_is_caught_at_the_default_size(monkeypatch, fault):
     monkeypatch.setattr(fault.owner, fault.attribute, fault.replacement)
@@ -251,7 +251,7 @@ def test_a_table_that_is_not_its_records_is_noticed(tmp_path):
     assert tables(tmp_path).fault is not None
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if SUBJECTS[fault.subject]], ids=str)
 def test_which_others_notice(monkeypatch, fault):
     """Prints the list (pytest -s); ``also`` names those that have to be in it."""

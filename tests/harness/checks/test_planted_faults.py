@@ -65,14 +65,14 @@ def codes(tmp_path_factory) -> dict[tuple[str, str], int]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", planted_faults.SEEN_BY)
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_a_fault_is_refused(codes, name, command):
     assert codes[name, command] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_without_a_fault_it_is_not(codes, command):
     assert codes["autoregressive", command] == 0
