@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from harness.analysis.comparable import time_of
 from harness.analysis.summary import brief, summary, table
-from harness.cli.arguments import parse
+from harness.cli.arguments import RunRequest, parse
 from harness.cli.entry import exit_code
 from harness.cli.guard import guarded
+from harness.cli.options import has_ranks
 from harness.cli.time_limit import finished, started_again
 from harness.execution import replay
 from harness.execution.judge_answers import write_judge_answers
@@ -25,6 +26,7 @@ from harness.execution.plan import Plan, beside, make_plan
 from harness.execution.runner import Outcome, run
 from harness.execution.sharding import ALONE, join
 from harness.records.manifest import write_json
+from methods import registry
 from methods.environment import environment_rank, under_launcher
 
 SUMMARY = "summary.json"
@@ -42,8 +44,8 @@ def execute(argv: Sequence[str]) -> int:
     request = parse(argv)
     if started_again():
         request = replace(request, fresh=False)
-    process_per_stage = request.emulate is not None or request.options.get("runtime") == "distributed"
-    if process_per_stage and "RANK" in os.environ:
+    process_per_stage = "RANK" in os.environ and (request.emulate is not None or _has_ranks(request))
+    if process_per_stage:
         from methods.pipeline.distributed.ranks import serve_as_rank
 
         if under_launcher() and environment_rank()[0] != 0:
@@ -67,6 +69,12 @@ def execute(argv: Sequence[str]) -> int:
     print(f"records: {plan.directory}")
     print(json.dumps(brief(result), allow_nan=False), flush=True)
     return 0 if outcome.clean else 1
+
+
+def _has_ranks(request: RunRequest) -> bool:
+    for module in request.plugins:
+        registry.load_plugin(module)
+    return has_ranks(request.method, request.options)
 
 
 def _recorded(plan: Plan, argv: Sequence[str]) -> Outcome:

@@ -48,11 +48,18 @@ class DecodingMethod(ABC):
         Raises ``UsageError`` for an empty prompt or one longer than the target's context.
         """
 
+    @classmethod
+    def has_ranks(cls, options: Any) -> bool:
+        """Whether ``decode`` under ``options`` runs the target in processes of the method's own, which a
+        launcher may have started and whose cycles can be timed. ``describe`` then tells of ``ranks``, how
+        many, and ``threads``, what each computes with. Optional."""
+        return False
+
     @property
     def in_process(self) -> bool:
         """Whether the target's layers run in this process, where they are counted; where they do not, a
         trace is taken as the method reports it."""
-        return True
+        return not self.has_ranks(self.options)
 
     def can_replay(self, sampling: SamplingParams) -> bool:
         """Whether ``replay`` is there for outputs decoded under ``sampling``."""

@@ -108,7 +108,7 @@ def apart(figures: Sequence[tuple[float, Interval | None]]) -> bool:
 
 def _spread(config: Mapping[str, Any]) -> bool:
     widths = config.get("widths", {}).values()
-    return any(width["options"].get("runtime") == "distributed" for width in widths)
+    return any("ranks" in width.get("facts", {}) for width in widths)
 
 
 def _count(number: object, unit: str) -> str:

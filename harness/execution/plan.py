@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.cli.arguments import RunRequest
-from harness.cli.options import default_of, typed
+from harness.cli.options import default_of, has_ranks, typed
 from harness.config.drafters import preset_checkpoint
 from harness.config.profiles import load_profile
 from harness.execution.late import (
@@ -120,12 +120,12 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
         load_profile(request.emulate)
     preset = load_preset(request.preset) if request.preset is not None else None
     options = typed(request.method, _with_checkpoint(request, preset))
-    timed_ranks = options.get("runtime") == "distributed" and request.mode == "decode"
-    if request.timings and not (timed_ranks or request.emulate is not None):
-        raise UsageError("--timings needs a process per stage: --runtime distributed, or --emulate PROFILE")
     widths = _widths(request)
     for extra in widths.values():
         registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
+    timed_ranks = measured and has_ranks(request.method, request.options)
+    if request.timings and not (timed_ranks or request.emulate is not None):
+        raise UsageError("--timings needs a process per stage: --runtime distributed, or --emulate PROFILE")
     sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
     target, dtype = _target(request, preset)
     seal = seal_of(target)

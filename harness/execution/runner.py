@@ -84,15 +84,15 @@ def _cycle_log(stack: ExitStack, plan: Plan) -> CycleLog | None:
 @contextmanager
 def _as_many_threads_as_a_rank(plan: Plan) -> Iterator[None]:
     """A device of a distributed pipeline on CPUs is one core, so AR beside it gets one, too."""
-    if plan.request.options.get("runtime") != "distributed":
+    facts = [width["facts"] for width in plan.config["widths"].values()]
+    threads = [about["threads"] for about in facts if "ranks" in about]
+    if not threads:
         yield
         return
     import torch
 
-    from methods.pipeline.distributed.ranks import THREADS
-
     before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(min(threads))
     try:
         yield
     finally:

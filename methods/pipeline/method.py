@@ -113,9 +113,9 @@ class PipelineMethod(DecodingMethod):
         layout = Layout.named(self.options.layout, self.options.n)
         return Distributed(self, layout, self.stage_layers, self.drafter(), self.tied_head)
 
-    @property
-    def in_process(self) -> bool:
-        return self.options.runtime != "distributed"
+    @classmethod
+    def has_ranks(cls, options: Any) -> bool:
+        return bool(options.runtime == "distributed")
 
     def decode(
         self,
@@ -124,7 +124,7 @@ class PipelineMethod(DecodingMethod):
         max_new_tokens: int,
         stop_ids: Sequence[int] = (),
     ) -> DecodeResult:
-        if self.options.runtime == "distributed":
+        if self.has_ranks(self.options):
             return self.distributed.decode(
                 prompt_ids, sampling, max_new_tokens, stop_ids, self.rule, self.options.width
             )
@@ -136,7 +136,7 @@ class PipelineMethod(DecodingMethod):
             "stage_layers": self.stage_layers,
             "untrained": self.options.untrained,
         }
-        return about | (self.distributed.describe() if self.options.runtime == "distributed" else {})
+        return about | (self.distributed.describe() if self.has_ranks(self.options) else {})
 
 
 def _stages(num_layers: int, n: int, explicit: str | None) -> list[int]:

@@ -44,7 +44,11 @@ def test_profiles_of_one_name_and_other_times_do_not_meet() -> None:
 
 def manifest(about: dict[str, Any], *resumed: dict[str, Any], runtime: str = "lockstep") -> dict[str, Any]:
     first, *later = ({"machine": each, "versions": {"torch": "2"}} for each in (about, *resumed))
-    return {"config": {"widths": {"1": {"options": {"runtime": runtime}}}}, **first, "resumed": later}
+    return {
+        "config": {"widths": {"1": {"facts": {"ranks": 9} if runtime == "distributed" else {}}}},
+        **first,
+        "resumed": later,
+    }
 
 
 def test_a_machine_in_words() -> None:

@@ -14,6 +14,7 @@ from replay_world import install
 from harness import project as project_command
 from harness.analysis.summary import rows
 from harness.cli.arguments import parse
+from harness.config import profiles
 from harness.config.profiles import load_profile
 from harness.devices import device_runs
 from harness.devices.projection import project, verdicts
@@ -104,7 +105,7 @@ def test_a_failed_prompt_stays_failed(tmp_path: Path) -> None:
 
 def test_another_profile_is_another_run(tmp_path: Path) -> None:
     plan, _ = recorded(tmp_path)
-    text = Path(device_runs.__file__).with_name("profiles").joinpath(f"{PROFILE}.toml").read_text()
+    text = Path(profiles.__file__).with_name(f"{PROFILE}.toml").read_text()
     (tmp_path / "mine.toml").write_text(text.replace("hop_s = 0.0", "hop_s = 0.001"))
     directories = {
         device_runs.device_run(plan, "project", name).plan.directory
@@ -208,14 +209,14 @@ def test_a_measured_run_with_a_process_per_stage_keeps_its_timings(tmp_path: Pat
 
 
 def test_ar_beside_a_process_per_stage_has_the_threads_of_a_rank() -> None:
-    def threads(**options: str) -> int:
-        plan = SimpleNamespace(request=SimpleNamespace(options=options))
+    def threads(**facts: int) -> int:
+        plan = SimpleNamespace(config={"widths": {"1": {"facts": facts}}})
         with runner._as_many_threads_as_a_rank(plan):
             return torch.get_num_threads()
 
     torch.set_num_threads(2)
     try:
-        assert threads(runtime="distributed") == 1 and torch.get_num_threads() == 2
-        assert threads(runtime="lockstep") == threads() == 2
+        assert threads(ranks=9, threads=1) == 1 and torch.get_num_threads() == 2
+        assert threads() == 2
     finally:
         torch.set_num_threads(1)

@@ -140,7 +140,7 @@ def test_built_in_methods_stand_on_what_they_use() -> None:
 
 def test_an_uncommitted_edit_of_a_built_in_method_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {name: registry.code(name) for name in ("ngram", "eagle3", "spd")}
-    file = ROOT / "methods" / "ngram.py"
+    file = ROOT / "methods" / "decoding" / "prompt_lookup.py"
     forget()
     read = sources.content
     changed = file.read_bytes().replace(b"return Draft.chain(tokens)", b"return Draft.chain(tokens[:1])")

@@ -15,6 +15,8 @@ from harness.checks.small_world import save_prompts, save_target
 from methods import registry
 from methods.models.target import PREFILL_CHUNK
 
+for each in planted_faults.SEEN_BY:
+    registry._methods.pop(each)  # they are for the program below, not for tests that share this process
 TESTS = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, os, sys
@@ -80,4 +82,3 @@ def test_without_a_fault_it_is_not(codes, command):
 
 def test_they_are_twenty():
     assert len(planted_faults.SEEN_BY) == 20
-    assert set(planted_faults.SEEN_BY) <= set(registry.names())
