@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from statistics import median
@@ -12,7 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from harness import speed
-from harness.cli.entry import Parser, exit_code, positive
+from harness.cli.entry import Parser, add_json_flag, exit_code, positive, print_json
 from harness.cli.guard import guarded
 from harness.speed import Result, Settings
 
@@ -32,7 +31,8 @@ def execute(options: argparse.Namespace) -> int:
         for result in measure(settings):
             print(table(result), end="\n\n", flush=True)
             results.append(result.as_json())
-    print(json.dumps({"machine": machine(), "settings": options.__dict__, "results": results}))
+    asked = {name: value for name, value in vars(options).items() if name != "json"}
+    print_json({"machine": machine(), "settings": asked, "results": results}, options.json)
     return 0
 
 
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--tokens", type=positive, default=default.tokens, help="a call (default: %(default)s)"
     )
     parser.add_argument("--repeats", type=positive, default=default.repeats, help="default: %(default)s")
+    add_json_flag(parser)
     return parser
 
 

@@ -8,7 +8,6 @@ much faster each was than AR of the same run, and only where AR ran alike in bot
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from harness.analysis import metrics
 from harness.analysis.comparable import check, check_prompts, unlike_baselines, unlike_seconds
 from harness.analysis.estimate import Estimate, estimate, ratio_of_ratios
 from harness.analysis.summary import worst
-from harness.cli.entry import Parser, exit_code, path
+from harness.cli.entry import Parser, add_json_flag, exit_code, path, print_json
 from harness.execution.plan import AR
 from harness.records.manifest import read_manifest
 from harness.records.record import Record
@@ -198,12 +197,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: 0; 2 after one line on stderr for runs that cannot be compared."""
     parser = Parser(prog="python -m harness.compare", description="Runs side by side, prompt by prompt.")
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", type=path, help="run directory; the first is the base"
+        "directories", metavar="RUN", nargs="+", type=path, help="run directory; the first is the base"
     )
-    return exit_code(lambda: execute(parser.parse_args(argv).runs))
+    add_json_flag(parser)
+    return exit_code(lambda: execute(**vars(parser.parse_args(argv))))
 
 
-def execute(directories: Sequence[Path]) -> int:
+def execute(directories: Sequence[Path], json: bool = False) -> int:
     """As ``main``, with exceptions passed through."""
     runs = [Run.read(path) for path in directories]
     lines = compare(runs)
@@ -214,7 +214,7 @@ def execute(directories: Sequence[Path]) -> int:
                 f"wall-clock / first: none for {line['run']} at T = {line['temperature']:g}: "
                 f"{line['seconds_not_compared']}"
             )
-    print(json.dumps({"comparison": lines}, allow_nan=False))
+    print_json({"comparison": lines}, json)
     return 0
 
 

@@ -7,7 +7,6 @@ Prints a table and one JSON line. Exit codes: 0 done; 1 a rank was lost; 2 the i
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,16 @@ from typing import Any
 
 from tabulate import tabulate
 
-from harness.cli.entry import Parser, exit_code, milliseconds, path, positive, seed
+from harness.cli.entry import (
+    Parser,
+    add_json_flag,
+    exit_code,
+    milliseconds,
+    path,
+    positive,
+    print_json,
+    seed,
+)
 from harness.config.profiles import Profile, load_profile, profile_names
 from harness.devices import projection_plot
 from harness.devices.emulation import emulate
@@ -67,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
         "--plot", type=path, metavar="FILE", help="a picture: speedup by n, and by the time of a hop"
     )
     p.add_argument("--seed", type=seed, default=0, metavar="S", help="of verdicts drawn from --acceptance")
+    add_json_flag(p)
     return p
 
 
@@ -96,7 +105,7 @@ def execute(args: argparse.Namespace) -> int:
     print(tabulate([[row[key] for key in HEADERS] for row in rows], list(HEADERS.values()), floatfmt=".3f"))
     verdicts = {"acceptance": sum(accepted) / len(accepted), "records": args.records and str(args.records)}
     about = {"target": profile.target, "tokens": args.tokens, **verdicts}
-    print(json.dumps({**about, "rows": rows}, allow_nan=False), flush=True)
+    print_json({**about, "rows": rows}, args.json)
     return 0
 
 

@@ -1,33 +1,36 @@
-"""``python -m harness.run``: decode benchmark prompts, store records, print a table and one JSON line.
+"""``python -m harness.run``: decode benchmark prompts, store records, print a table, and one JSON line where
+stdout is no terminal.
 
-Exit codes: 0 done, and the last line says what was measured; 1 a prompt failed, a rank was lost, an output
-differs from AR's or a method ended the process; 2 the input cannot be used; 130 interrupted (the same command
-continues).
+Exit codes: 0 done, and the table says what was measured; 1 a prompt failed, a rank was lost, an output
+differs from AR's or a method ended the process; 2 the input cannot be used; 130 interrupted, 143 ended by
+SIGTERM (the same command continues).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from harness.analysis.comparable import time_of
 from harness.analysis.summary import brief, summary, table
 from harness.cli.arguments import RunRequest, parse
-from harness.cli.entry import exit_code
+from harness.cli.entry import exit_code, print_json
 from harness.cli.guard import guarded
 from harness.cli.options import has_ranks
 from harness.cli.time_limit import finished, started_again
-from harness.execution import replay
 from harness.execution.judge_answers import write_judge_answers
 from harness.execution.plan import Plan, beside, make_plan
-from harness.execution.runner import Outcome, run
 from harness.execution.sharding import ALONE, join
 from harness.records.manifest import write_json
+from harness.records.status import mismatches
 from methods import registry
 from methods.environment import environment_rank, under_launcher
+
+if TYPE_CHECKING:
+    from harness.execution.runner import Outcome
 
 SUMMARY = "summary.json"
 
@@ -64,10 +67,12 @@ def execute(argv: Sequence[str]) -> int:
     write_json(plan.directory / SUMMARY, result)
     write_judge_answers(plan.directory, outcome.records)
     print(table(result["results"]))
+    for line in mismatches(outcome.records, outcome.baseline):
+        print(line)
     if not time.startswith("measured"):
         print(f"times: {time}")
     print(f"records: {plan.directory}")
-    print(json.dumps(brief(result), allow_nan=False), flush=True)
+    print_json(brief(result), request.json)
     return 0 if outcome.clean else 1
 
 
@@ -78,7 +83,9 @@ def _has_ranks(request: RunRequest) -> bool:
 
 
 def _recorded(plan: Plan, argv: Sequence[str]) -> Outcome:
-    return replay.run([plan], argv)[0] if plan.request.mode == "replay" else run(plan, argv)
+    from harness.execution import replay, runner  # torch comes with them
+
+    return replay.run([plan], argv)[0] if plan.request.mode == "replay" else runner.run(plan, argv)
 
 
 def _emulated(plan: Plan, argv: Sequence[str]) -> tuple[Plan, Outcome]:

@@ -7,12 +7,11 @@ Prints what failed as one command each that repeats it, the totals, and one JSON
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 
-from harness.cli.entry import Parser, exit_code, seed
+from harness.cli.entry import Parser, add_json_flag, exit_code, print_json, seed
 from harness.cli.guard import guarded
 from methods.errors import UsageError
 
@@ -23,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--minutes", metavar="M", type=float, default=10.0, help="how long; 10")
     p.add_argument("--seed", metavar="S", type=seed, default=0, help="of the cases; 0")
     p.add_argument("--case", metavar="SEED:INDEX", help="run one case again and show it")
+    add_json_flag(p)
     return p
 
 
@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     print(f"seed {args.seed}, {seconds / 60:.1f} min: {totals}, {len(failures)} failed")
     result = {"seed": args.seed, "seconds": round(seconds, 1), **totals.as_json(), "failed": failures}
-    print(json.dumps(result), flush=True)
+    print_json(result, args.json)
     return int(bool(failures))
 
 

@@ -16,13 +16,15 @@ from methods.source_code.code import Code, code_of
 ENTRY_POINT_GROUP = "spd_bench.methods"
 """A package offers methods by an entry point in this group that names a module to import."""
 
-BUILTIN_MODULES = (
-    "methods.decoding.autoregressive",
-    "methods.decoding.prompt_lookup",
-    "methods.eagle3.method",
-    "methods.spd.method",
-    "methods.ppsd.method",
-)
+BUILTIN_MODULES: Mapping[str, str] = {
+    "autoregressive": "methods.decoding.autoregressive",
+    "ngram": "methods.decoding.prompt_lookup",
+    "eagle3": "methods.eagle3.method",
+    "spd": "methods.spd.method",
+    "ppsd": "methods.ppsd.method",
+}
+"""Names and modules of this package's own methods. A module loads torch, so it is imported when its method
+is asked for: a name that nothing has is answered at once."""
 
 _methods: dict[str, type[DecodingMethod]] = {}
 _registered_in: dict[str, str] = {}
@@ -44,6 +46,9 @@ def register(name: str) -> Callable[[M], M]:
         if not dataclasses.is_dataclass(cls.Options):
             raise UsageError(f"method {name!r}: its Options must be a dataclass")
         known = _methods.get(name)
+        place = BUILTIN_MODULES.get(name, caller)
+        if place not in (caller, cls.__module__):
+            raise UsageError(f"method name {name!r} is already taken by {place}")
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise UsageError(
                 f"method name {name!r} is already taken by {known.__module__}.{known.__qualname__}"
@@ -69,21 +74,30 @@ def load_plugin(module: str) -> None:
 def names() -> list[str]:
     """All known method names, sorted."""
     _discover()
-    return sorted(_methods)
+    return sorted({*BUILTIN_MODULES, *_methods})
+
+
+def check_name(name: str) -> None:
+    """``UsageError``, listing what exists, for a name that no method has. Imports no built-in method."""
+    if name in BUILTIN_MODULES or name in _methods:
+        return
+    known = names()  # looks into installed packages
+    if name not in known:
+        broken = "".join(f"; {error}" for error in _broken)
+        raise UsageError(f"unknown method {name!r}; known: {', '.join(known)}{broken}")
 
 
 def get(name: str) -> type[DecodingMethod]:
     """The class registered as ``name``; ``UsageError`` lists what exists."""
-    _discover()
+    check_name(name)
     if name not in _methods:
-        broken = "".join(f"; {error}" for error in _broken)
-        raise UsageError(f"unknown method {name!r}; known: {', '.join(names())}{broken}")
+        importlib.import_module(BUILTIN_MODULES[name])
     return _methods[name]
 
 
 def is_builtin(name: str) -> bool:
     """Whether the method is this package's own."""
-    return get(name).__module__ in BUILTIN_MODULES
+    return get(name).__module__ in BUILTIN_MODULES.values()
 
 
 def code(name: str, *others: str) -> Code:
@@ -127,8 +141,6 @@ def _discover() -> None:
     if _discovered:
         return
     _discovered = True
-    for module in BUILTIN_MODULES:
-        importlib.import_module(module)
     for point in entry_points(group=ENTRY_POINT_GROUP):
         try:
             load_plugin(point.value)

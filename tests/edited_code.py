@@ -27,7 +27,7 @@ class Edited:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known = set(sys.modules)
-        self._methods = dict(registry._methods)
+        self._methods = {name: registry.get(name) for name in registry.names()}
 
     def write(self, **files: str) -> None:
         """By path, 0 for /: ``pack0__init__="..."``. The next import is that of a new process."""

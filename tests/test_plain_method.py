@@ -62,7 +62,7 @@ def outside(site, monkeypatch):
     """An empty registry with only ``site`` to discover methods from."""
     monkeypatch.setattr(registry, "_methods", {})
     monkeypatch.setattr(registry, "_discovered", False)
-    monkeypatch.setattr(registry, "BUILTIN_MODULES", ())
+    monkeypatch.setattr(registry, "BUILTIN_MODULES", {})
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.delitem(sys.modules, "plain_method", raising=False)
     importlib.invalidate_caches()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tabulate import tabulate
+from tabulate import SEPARATING_LINE, tabulate
 
 from harness.analysis import metrics
 from harness.analysis.estimate import Estimate
@@ -15,7 +15,10 @@ from harness.records.record import Lossless, Record
 OVERALL = "overall"
 TITLES = {OVERALL: "overall", "mt_bench": "MT-Bench", "gsm8k": "GSM8K", "humaneval": "HumanEval"}
 WORST_FIRST: tuple[Lossless, ...] = ("mismatch", "unchecked", "tie", "sampled", "replayed", "exact")
+WIDTH = 110
+"""Columns of a terminal that the table fits."""
 RATIOS = ("tok_per_s", "L_acc", "S0", "S", "wallclock_speedup", "step_acceptance", "accuracy")
+SPEEDUPS = ("S0", "S", "wallclock_speedup")
 
 
 def summary(
@@ -38,7 +41,8 @@ def rows(records: Sequence[Record], baseline: Sequence[Record] = ()) -> list[dic
     ``<name>_interval``, its per-prompt mean ``<name>_prompt_mean`` and that mean's interval
     ``<name>_prompt_mean_interval`` beside it. ``failed`` counts records without an output;
     ``ar_tok_per_s`` is AR's speed on the same prompts of the same run, the state the machine was in;
-    ``accuracy_by`` names the scorer of each benchmark in ``accuracy``, with its version.
+    ``accuracy_by`` names the scorer of each benchmark in ``accuracy``, with its version; ``cut`` counts the
+    scored answers that end at the cap on new tokens. A row with a mismatch has no speedup.
     """
     groups = dict.fromkeys((record.temperature, record.width) for record in records)
     result = []
@@ -69,6 +73,9 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         "nodes_per_stage": metrics.nodes_per_stage(group),
         "ar_tok_per_s": metrics.tok_per_s(metrics.beside(group, baseline)),
     }
+    lossless = worst(group)
+    if lossless == "mismatch":
+        estimates |= dict.fromkeys(SPEEDUPS)
     pooled = {key: None if value is None else value.pooled for key, value in estimates.items()}
     behind = {name: pooled.pop(name) for name in ("accuracy", "nodes_per_stage", "ar_tok_per_s")}
     line: dict[str, Any] = {
@@ -78,11 +85,12 @@ def row(name: str, group: Sequence[Record], baseline: Sequence[Record]) -> dict[
         "prompts": metrics.prompts(group),
         "tokens": metrics.tokens(group),
         **pooled,
-        "lossless": worst(group),
+        "lossless": lossless,
         "accuracy": behind.pop("accuracy"),
         "accuracy_by": scored_by(group) if estimates["accuracy"] is not None else None,
         "failed": metrics.failed(group),
         **behind,
+        "cut": sum(r.score is not None and r.finish_reason == "length" for r in metrics.completed(group)),
     }
     for key, value in estimates.items():
         line[f"{key}_interval"] = None if value is None else value.pooled_interval
@@ -106,23 +114,45 @@ def worst(group: Sequence[Record]) -> Lossless | None:
 
 
 def checked(status: str | None, name: str) -> bool:
-    """Whether tables may show figure ``name``: no speedup without its losslessness status."""
-    return status not in (None, "unchecked") or name not in ("S0", "S", "wallclock_speedup")
+    """Whether tables may show figure ``name``: no speedup without its losslessness status, and none of
+    another output than the target's."""
+    return status not in (None, "unchecked", "mismatch") or name not in SPEEDUPS
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
-    """Result rows for people; intervals in brackets."""
-    headers = ["benchmark", "T", "W", "prompts", "failed", "tokens"]
-    headers += ["tok/s", "L_acc", "S0", "S", "wall-clock", "step acc.", "accuracy", "lossless"]
+    """Result rows for people, at most ``WIDTH`` wide: what a row is of above its temperature and width, the
+    prompts above the tokens, each figure above its interval."""
+    titles = ["benchmark", "prompts\ntokens", "tok/s", "L_acc", "S0", "S", "wall-\nclock", "step acc."]
+    titles += ["accuracy", "lossless"]
     body = [
-        [line["benchmark"], f"{line['temperature']:g}", line["width"], line["prompts"], line["failed"]]
-        + [line["tokens"]]
-        + [_cell(line, name) for name in RATIOS]
-        + [line["lossless"] or "-"]
+        [
+            f"{line['benchmark']}\nT={line['temperature']:g} W={line['width']}",
+            f"{line['prompts']}\n{line['tokens']}",
+            *(_cell(line, name) for name in RATIOS),
+            line["lossless"] or "-",
+        ]
         for line in lines
     ]
-    text = tabulate(body, headers=headers, disable_numparse=True)
-    return "\n".join([text, *accuracy_notes(line["accuracy_by"] for line in lines)])
+    # As a row: tabulate pads what it takes for headers.
+    text = tabulate([titles, SEPARATING_LINE, *body], disable_numparse=True)
+    notes = [note for line in lines if line["benchmark"] != OVERALL for note in _warnings(line)]
+    return "\n".join([text, *notes, *accuracy_notes(line["accuracy_by"] for line in lines)])
+
+
+def _warnings(line: Mapping[str, Any]) -> list[str]:
+    """What the figures of a row do not show."""
+    title = TITLES.get(line["benchmark"], line["benchmark"])
+    place = f"{title}, T = {line['temperature']:g}, W = {line['width']}"
+    notes = []
+    if line["failed"]:
+        notes.append(f"{place}: {line['failed']} failed, and no figure counts them")
+    if line["accuracy"] is not None and line["cut"]:
+        notes.append(
+            f"{place}: {line['cut']} scored answers were cut at --max-new-tokens, which lowers the accuracy"
+        )
+    if line["lossless"] == "mismatch":
+        notes.append(f"{place}: an output is not the target's own (mismatch), so no speedup is shown")
+    return notes
 
 
 def accuracy_notes(found: Iterable[Mapping[str, str] | None]) -> list[str]:
@@ -140,6 +170,11 @@ def _cell(line: dict[str, Any], name: str) -> str:
     value, interval = line[name], line[f"{name}_interval"]
     if value is None:
         return "-"
-    digits = 1 if name == "tok_per_s" else 2
-    spread = "" if interval is None else f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
-    return f"{value:.{digits}f}{spread}"
+    return (
+        _short(value) if interval is None else f"{_short(value)}\n{_short(interval[0])}-{_short(interval[1])}"
+    )
+
+
+def _short(value: float) -> str:
+    """Three significant digits or more in at most four characters, from 0 to 9999."""
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

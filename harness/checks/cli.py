@@ -18,7 +18,7 @@ from harness.checks.outcome import Outcome
 from harness.checks.subject import Subject
 from harness.checks.watch import watching
 from harness.cli.arguments import DEFAULT_PRESET, Dtype
-from harness.cli.entry import Parser, path, positive, seconds
+from harness.cli.entry import Parser, add_json_flag, path, positive, print_json, seconds
 from harness.cli.options import parse_pairs, typed
 from methods import registry
 from methods.errors import UsageError
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=get_args(Dtype), help="of --real; the preset's")
     p.add_argument("--checkpoint", metavar="PATH", help="trained drafter, for --real; else a random one")
     p.add_argument("--data-dir", metavar="DIR", type=path, help="directory with the benchmarks' files")
+    add_json_flag(p)
     return p
 
 
@@ -77,7 +78,9 @@ def execute(argv: Sequence[str]) -> int:
             bar.print(output.line(outcome))
             outcomes.append(outcome)
     ran = {"size": args.size, **dataclasses.asdict(size), "python": platform.python_version()}
-    print(output.report(checks, outcomes, ran, time.perf_counter() - started), flush=True)
+    text, content = output.report(checks, outcomes, ran, time.perf_counter() - started)
+    print(text, flush=True)
+    print_json(content, args.json)
     statuses = {outcome.status for outcome in outcomes}
     return int("failed" in statuses or "passed" not in statuses)
 

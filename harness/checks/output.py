@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -80,9 +79,8 @@ def line(outcome: Outcome) -> str:
 
 def report(
     checks: Sequence[Check], outcomes: Sequence[Outcome], ran: Mapping[str, Any], seconds: float
-) -> str:
-    """Where there are several subjects a line per check over all of them, then one JSON object on the
-    last line."""
+) -> tuple[str, dict[str, Any]]:
+    """For people, where there are several subjects a line per check over all of them; and for programs."""
     lines = [f"\n{seconds:.0f} s"]
     several = len({outcome.subject for outcome in outcomes}) > 1
     for check in checks if several else ():
@@ -100,7 +98,7 @@ def report(
         "seconds": round(seconds, 1),
         "checks": [outcome.as_json() for outcome in outcomes],
     }
-    return "\n".join([*lines, json.dumps(content, allow_nan=False)])
+    return "\n".join(lines), content
 
 
 def _verdict(outcomes: Sequence[Outcome]) -> str:

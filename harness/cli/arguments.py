@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from harness.cli.entry import (
     HelpFormatter,
     Parser,
+    add_json_flag,
     natural,
     path,
     positive,
@@ -51,6 +52,7 @@ class RunRequest:
     ``--width``, one set of records each. ``emulate`` names the profile of devices on which the run's
     traces are repeated. ``timeout`` is in seconds and per prompt. ``fresh``: records that are there are
     kept aside.
+    ``json``: the summary is printed on a terminal, too.
     """
 
     method: str
@@ -80,6 +82,7 @@ class RunRequest:
     timings: bool = False
     timeout: float | None = None
     fresh: bool = False
+    json: bool = False
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,9 +112,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _method_flags(group: Any) -> None:
-    group.add_argument("--n", metavar="N", help="pipeline stages")
-    group.add_argument("--draft-layers", metavar="LS", help="layers of the draft module")
-    group.add_argument("--m", metavar="M", help="draft steps per round, or aggregation anchors")
+    group.add_argument("--n", metavar="N", type=positive, help="pipeline stages")
+    group.add_argument("--draft-layers", metavar="LS", type=positive, help="layers of the draft module")
+    group.add_argument(
+        "--m", metavar="M", type=positive, help="draft steps per round, or aggregation anchors"
+    )
     group.add_argument("--width", metavar="W", nargs="+", type=positive, help="draft width, one or more")
     group.add_argument("--proposal", metavar="RULE", help="how a draft is proposed")
     group.add_argument("--schedule", metavar="NAME", help="when drafting runs")
@@ -138,7 +143,7 @@ def _decoding_flags(group: Any) -> None:
     group.add_argument("--temperature", metavar="T", action="append", type=temperature, help="repeatable; 0")
     group.add_argument("--top-k", metavar="K", type=natural, default=50, help="at temperature > 0; 0 is off")
     group.add_argument("--top-p", metavar="P", type=share, default=1.0, help="at temperature > 0; 1 is off")
-    group.add_argument("--max-new-tokens", metavar="N", type=natural, default=512, help="cap per answer")
+    group.add_argument("--max-new-tokens", metavar="N", type=positive, default=512, help="cap per answer")
     group.add_argument(
         "--seed", metavar="S", type=seed, default=0, help="every prompt's seed derives from it"
     )
@@ -166,12 +171,13 @@ def _run_flags(group: Any) -> None:
     group.add_argument(
         "--no-baseline", action="store_true", help="leave AR out: no speedup, no lossless check"
     )
+    add_json_flag(group)
 
 
 def parse(argv: Sequence[str]) -> RunRequest:
     """The request of a command line. Raises ``UsageError`` with one line."""
     args = parser().parse_args(argv)
-    given = {name: getattr(args, name) for name in METHOD_FLAGS if getattr(args, name) is not None}
+    given = {name: str(getattr(args, name)) for name in METHOD_FLAGS if getattr(args, name) is not None}
     pairs = parse_pairs(args.option or ())
     twice = sorted(given.keys() & pairs.keys())
     if twice:
@@ -206,6 +212,7 @@ def parse(argv: Sequence[str]) -> RunRequest:
         timings=args.timings,
         timeout=args.timeout,
         fresh=args.fresh,
+        json=args.json,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -73,6 +74,17 @@ def exit_code(command: Callable[[], int], interrupted: str = "interrupted") -> i
     except SystemExit as error:
         print(f"error: ended by sys.exit({error.code!r}) before the work was done", file=sys.stderr)
         return 1
+
+
+def add_json_flag(group: Any) -> None:
+    """``--json``, for ``print_json``."""
+    group.add_argument("--json", action="store_true", help="print the last line, JSON, on a terminal, too")
+
+
+def print_json(result: Any, wanted: bool) -> None:
+    """``result`` as a command's last line, for programs: not on a terminal, unless ``wanted``."""
+    if wanted or not sys.stdout.isatty():
+        print(json.dumps(result, allow_nan=False), flush=True)
 
 
 def number(text: str, kind: Callable[[str], Any], ok: Callable[[Any], bool], allowed: str) -> Any:

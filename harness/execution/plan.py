@@ -113,16 +113,15 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     """
     for module in request.plugins:
         registry.load_plugin(module)
+    _check_names(request)
     measured = request.mode == "decode"
     with_ar = [] if measured and not request.baseline else [AR]
     code = identity.codes([request.method, *with_ar], request.mode)
-    if request.emulate is not None:
-        load_profile(request.emulate)
     preset = load_preset(request.preset) if request.preset is not None else None
-    options = typed(request.method, _with_checkpoint(request, preset))
-    widths = _widths(request)
+    widths, given = _widths(request), typed(request.method, request.options)
     for extra in widths.values():
-        registry.get(request.method).Options(**options | extra)  # refuses what it can before anything loads
+        registry.get(request.method).Options(**given | extra)  # refuses what it can before anything loads
+    options = typed(request.method, _with_checkpoint(request, preset))
     timed_ranks = measured and has_ranks(request.method, request.options)
     if request.timings and not (timed_ranks or request.emulate is not None):
         raise UsageError("--timings needs a process per stage: --runtime distributed, or --emulate PROFILE")
@@ -169,6 +168,17 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     )
     _check_context(plan)
     return plan
+
+
+def _check_names(request: RunRequest) -> None:
+    """Before anything that takes seconds to import."""
+    registry.check_name(request.method)
+    if request.preset is not None:
+        load_preset(request.preset)
+    for name in request.benchmarks:
+        benchmark_version(name)
+    if request.emulate is not None:
+        load_profile(request.emulate)
 
 
 def beside(plan: Plan, request: RunRequest) -> Plan:

@@ -67,5 +67,8 @@ def read_file(path: Path) -> list[Record]:
         try:
             records.append(from_line(line))
         except UsageError as error:
-            raise UsageError(f"{path}:{number}: {error}") from error
+            raise UsageError(
+                f"{path}:{number}: {error}; delete this line and repeat the run's command: the rest is kept, "
+                "and what the line held is decoded again"
+            ) from error
     return records

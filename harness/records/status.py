@@ -67,6 +67,31 @@ def _fits(doubt: Mapping[str, float] | None, parting: int | None) -> bool:
     return doubt.get("position", -1) >= parting and gap <= allowed
 
 
+def mismatches(records: Sequence[Record], baseline: Sequence[Record], most: int = 10) -> list[str]:
+    """Where outputs part from AR's without being ties, a line for each of the first ``most``."""
+    reference = {_unit(ar): ar for ar in baseline if ar.error is None}
+    found = [r for r in records if r.lossless == "mismatch" and r.error is None and _unit(r) in reference]
+    lines = [_parting(record, reference[_unit(record)]) for record in found[:most]]
+    return lines + ([f"and {len(found) - most} more outputs with a mismatch"] if len(found) > most else [])
+
+
+def _parting(record: Record, ar: Record) -> str:
+    """In words; positions count from 0 at the first output token."""
+    position = first_difference(ar.output_ids, record.output_ids)
+    if position is None:
+        position = min(len(ar.output_ids), len(record.output_ids))
+    expected, got = (
+        f"token {ids[position]}" if position < len(ids) else "the end"
+        for ids in (ar.output_ids, record.output_ids)
+    )
+    decided = (record.doubt or {}).get("position", position)
+    tie = "" if decided == position else f" (a tie there; the first token no tie explains is at {decided:g})"
+    return (
+        f"mismatch: {record.benchmark} {record.prompt_id}, turn {record.turn}, T = {record.temperature:g}, "
+        f"width {record.width}: at output position {position} expected {expected}, got {got}{tie}"
+    )
+
+
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     """First position at which both have a token and not the same; None if one begins the other."""
     pairs = zip(left, right, strict=False)

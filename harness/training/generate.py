@@ -116,13 +116,23 @@ def _answer_all(target: Target, request: GenerateRequest, questions: list[Questi
             now = perf_counter()
             if now - reported >= _REPORT_S:
                 reported = now
-                rate = fresh / (now - start)
-                left = (now - start) / number * (len(waiting) - number)
+                rate = engine.drawn / (now - start)
+                left = tokens_left(request, total + fresh, len(waiting) - number, engine.drawn / number)
                 _say(
                     f"{len(done) + number}/{len(questions)} prompts, {total + fresh} tokens, "
-                    f"{rate:.0f} tok/s, at most {left / 60:.0f} min left"
+                    f"{rate:.0f} tok/s, about {max(1.0, left / rate / 60):.0f} min left"
                 )
     return total + fresh
+
+
+def tokens_left(request: GenerateRequest, tokens: int, prompts: int, length: float) -> float:
+    """Roughly the tokens to draw until ``prompts`` are answered, too, or the budget is met by ``tokens``.
+
+    ``length`` of an answer: all tokens drawn / answers that ended. Those at work count, since short answers
+    end first; it is the mean if an answer is as likely to end at any of its tokens.
+    """
+    answers = prompts * min(request.max_new_tokens, length)
+    return answers if request.tokens is None else min(answers, max(0, request.tokens - tokens))
 
 
 def _until(answers: Iterator[Answer], budget: int | None, total: int) -> Iterator[Answer]:

@@ -73,6 +73,8 @@ class Generator:
         self._batch = batch
         self._cap = max_new_tokens
         self._stop = tuple(stop_ids)
+        self.drawn = 0
+        """Tokens so far, those of unfinished rows included."""
 
     @torch.no_grad()
     def answers(self, questions: Iterable[Question]) -> Iterator[Answer]:
@@ -123,6 +125,7 @@ class Generator:
         for row, logits in zip(rows, target.logits(hidden), strict=True):
             if not row.transcript.finished:
                 row.draw(logits)
+                self.drawn += 1
         return rows
 
     def _step(self, rows: list[_Row]) -> None:
@@ -134,6 +137,7 @@ class Generator:
             row.length += 1
         for i, logits in zip(running, self._target.logits(hidden[running]), strict=True):
             rows[i].draw(logits)
+        self.drawn += len(running)
 
     def _ended(self, rows: list[_Row]) -> list[_Row]:
         return [row for row in rows if row.transcript.finished]

@@ -43,6 +43,8 @@ class PipelineOptions:
     layout: str = "n+1"
 
     def __post_init__(self) -> None:
+        if self.n < 1:
+            raise UsageError(f"n = {self.n} stages; allowed: a whole number >= 1")
         if self.runtime not in get_args(Runtime):
             raise UsageError(f"unknown runtime {self.runtime!r}; allowed: {', '.join(get_args(Runtime))}")
         layout = Layout.named(self.layout, self.n)

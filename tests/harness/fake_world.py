@@ -330,6 +330,8 @@ def score(prompt: Any, text: str, execute_code: bool) -> float | None:
 def install(setattr_: Any = setattr) -> None:
     """Put the fakes in place of the real target, prompts and methods, whatever is registered by now."""
     setattr_(registry, "_discovered", True)
+    setattr_(registry, "BUILTIN_MODULES", {})
+    setattr_(registry, "_registered_in", {})
     setattr_(registry, "_methods", dict(METHODS))
     setattr_(plan, "load_target", lambda name, dtype: FakeTarget())
     setattr_(losslessness, "judge", lambda *_: DIFFERS)

@@ -13,8 +13,9 @@ from harness.cli.arguments import BENCHMARKS, parse, parser
 from methods.errors import UsageError
 
 FLAGS = """
---benchmark --checkpoint --data-dir --draft-layers --dtype --emulate --execute-code --fresh --help --layout
---m --max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts --proposal
+--benchmark --checkpoint --data-dir --draft-layers --dtype --emulate --execute-code --fresh --help --json
+--layout --m --max-new-tokens --method --mode --n --no-baseline --option --plugin --preset --prompts
+--proposal
 --repeats --results --runtime --schedule --seed --target --temperature --template --timeout --timings --top-k
 --top-p --turns --untrained --warmup --width
 """

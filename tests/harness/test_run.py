@@ -44,7 +44,7 @@ def test_autoregressive_gives_six_records_a_table_and_a_json_line(tmp_path: Path
     for line, full in zip(last["results"], stored["results"], strict=True):
         assert line.items() <= full.items()
         assert set(full) - set(line) == {key for key in full if "_prompt_mean" in key}
-    assert "tok/s" in out.splitlines()[0] and "tok/s" in err
+    assert "tok/s" in out.splitlines()[1] and "tok/s" in err
     records = read_records(tmp_path / "r")
     assert len({record.key for record in records}) == len(records) == 6
     assert not (tmp_path / "r" / "baseline.jsonl").exists()
@@ -127,7 +127,27 @@ def test_wrong_output_is_a_mismatch_and_an_exit_code(tmp_path: Path, capsys) -> 
     assert {r.lossless for r in read_records(tmp_path)} == {"mismatch"}
     assert {str(r.doubt) for r in read_records(tmp_path)} == {"{'position': 3, 'gap': 0.5, 'allowed': 0.25}"}
     assert {r.doubt for r in read_baseline(tmp_path)} == {None}
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["results"][-1]["lossless"] == "mismatch"
+    *shown, last = capsys.readouterr().out.splitlines()
+    assert all(row["lossless"] == "mismatch" for row in json.loads(last)["results"])
+    for row in json.loads(last)["results"]:
+        assert row["S0"] is row["S"] is row["wallclock_speedup"] is row["wallclock_speedup_interval"] is None
+    (first, _), (ar, _) = read_records(tmp_path), read_baseline(tmp_path)
+    place = next(i for i, token in enumerate(ar.output_ids) if first.output_ids[i] != token)
+    wanted = f"mismatch: gsm8k {first.prompt_id}, turn 1, T = 0, width 1: at output position {place} expected"
+    wanted += f" token {ar.output_ids[place]}, got token {first.output_ids[place]}"
+    assert [line.startswith(wanted) for line in shown if line.startswith("mismatch")] == [True, False]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("flag", ["", "--json"])
+def test_a_terminal_gets_json_only_when_asked(
+    tmp_path: Path, monkeypatch, capsys, terminal: bool, flag: str
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    assert run(tmp_path, f"--benchmark gsm8k --prompts 1 {flag}") == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("{") == (not terminal or bool(flag))
+    assert (tmp_path / "summary.json").exists()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -453,8 +473,9 @@ def one_line(capsys) -> str:
         ("--method autoregressive --width 4", "method 'autoregressive' has no option 'width'"),
         ("--method fake-draft --option colour=red", "'fake-draft' has no option 'colour'; allowed: n, width"),
         ("--method fake-draft --n 9", "n must be in 1..8, got 9"),
-        ("--method fake-draft --n 0", "n must be in 1..8, got 0"),
-        ("--method fake-draft --n x", "option n expects int, got 'x'"),
+        ("--method fake-draft --n 0", "argument --n: must be a whole number >= 1, got 0"),
+        ("--method fake-draft --n 9", "n must be in 1..8, got 9"),
+        ("--method fake-draft --option n=x", "option n expects int, got 'x'"),
         ("--temperature -0.5", "must be a number >= 0, got -0.5"),
         ("--top-p 1.01", "must be in (0, 1], got 1.01"),
         ("--plugin no.such.module", "plugin module 'no.such.module' cannot be imported"),
@@ -484,7 +505,19 @@ def test_malformed_line_stops_the_next_start(tmp_path: Path, capsys) -> None:
         file.write("oops\n")
     capsys.readouterr()
     assert run(tmp_path, "--benchmark gsm8k --prompts 1") == 2
-    assert "records.jsonl:2: not a line of JSON" in one_line(capsys)
+    error = one_line(capsys)
+    assert "records.jsonl:2: not a line of JSON" in error
+    assert "delete this line and repeat the run's command" in error
+
+
+def test_a_damaged_line_that_is_deleted_is_decoded_again(tmp_path: Path, capsys) -> None:
+    run(tmp_path, "--benchmark gsm8k --prompts 3")
+    lines = (tmp_path / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "records.jsonl").write_bytes(lines[0] + lines[1][:40] + b"\n" + lines[2])
+    assert run(tmp_path, "--benchmark gsm8k --prompts 3") == 2
+    (tmp_path / "records.jsonl").write_bytes(lines[0] + lines[2])
+    assert run(tmp_path, "--benchmark gsm8k --prompts 3") == 0
+    assert [record.error for record in read_records(tmp_path)] == [None] * 3
 
 
 @pytest.mark.parametrize("broken", ["__init__", "describe"])

@@ -6,7 +6,7 @@ import json
 
 from test_metrics import record
 
-from harness.analysis.summary import rows, summary, table, worst
+from harness.analysis.summary import RATIOS, SPEEDUPS, WIDTH, checked, rows, summary, table, worst
 from harness.benchmarks.scoring.scorers import SCORERS
 
 ROW_KEYS = [
@@ -43,8 +43,8 @@ def test_row_holds_the_published_keys_and_figures() -> None:
     expected |= {"wallclock_speedup": 4.0, "step_acceptance": None, "lossless": "exact", "accuracy": 0.5}
     assert {key: line[key] for key in expected} == expected
     assert (line["failed"], line["nodes_per_stage"]) == (0, 1.0)
-    behind = ["failed", "nodes_per_stage", "ar_tok_per_s"]
-    assert list(line)[len(ROW_KEYS) : len(ROW_KEYS) + 3] == behind
+    behind = ["failed", "nodes_per_stage", "ar_tok_per_s", "cut"]
+    assert list(line)[len(ROW_KEYS) : len(ROW_KEYS) + 4] == behind
     assert line["ar_tok_per_s"] == 4 / 8  # of the one prompt that AR decoded beside the method
     assert len(line["S_interval"]) == 2
 
@@ -116,5 +116,39 @@ def test_summary_is_json_and_the_table_shows_intervals_and_status() -> None:
         "results",
     ]
     text = table(result["results"])
-    assert "1.67 [1.00, 2.00]" in text
+    assert "1.67" in text and "1.00-2.00" in text
     assert "sampled" in text and "overall" in text
+
+
+def test_the_widest_table_fits_a_terminal() -> None:
+    line = rows(sample())[0] | {"benchmark": "humaneval", "temperature": 0.75, "width": 256, "prompts": 1319}
+    for name in RATIOS:
+        line |= {name: 12.345, f"{name}_interval": [9.999, 1234.5]}
+    line |= {"tok_per_s": 9876.5, "tok_per_s_interval": [9123.4, 9999.4], "tokens": 1319 * 512}
+    widths = {len(text) for text in table([line | {"lossless": "unchecked"}]).splitlines()}
+    assert max(widths) <= WIDTH
+    cells = table([line]).split()
+    assert "9123-9999" in cells and "10.0-1234" in cells and "12.3" in cells
+
+
+def test_an_accuracy_of_cut_answers_says_so() -> None:
+    whole = record("b", [1], score=1.0, finish_reason="stop")
+    scored = [record("a", [1], score=0.0, finish_reason="length"), whole]
+    (line, overall) = rows(scored)
+    assert (line["cut"], overall["cut"]) == (1, 1)
+    wanted = "GSM8K, T = 0, W = 1: 1 scored answers were cut at --max-new-tokens"
+    assert [note.startswith(wanted) for note in table([line, overall]).splitlines()].count(True) == 1
+    alone = rows([whole])
+    assert alone[0]["cut"] == 0 and "cut" not in table(alone)
+    assert rows([record("q", [1], benchmark="mt_bench", finish_reason="length")])[0]["cut"] == 0
+
+
+def test_a_row_with_a_mismatch_has_no_speedup() -> None:
+    baseline = [record(name, [1] * 4, decode_s=8.0) for name in "ab"]
+    whole = rows([record("a", [2, 2], decode_s=2.0), record("b", [1], decode_s=2.0)], baseline)[0]
+    wrong = [record("a", [2, 2], decode_s=2.0), record("b", [1], decode_s=2.0, lossless="mismatch")]
+    line = rows(wrong, baseline)[0]
+    for name in SPEEDUPS:
+        assert whole[name] is not None
+        assert line[name] is line[f"{name}_interval"] is line[f"{name}_prompt_mean"] is None
+    assert "no speedup is shown" in table([line]) and not checked("mismatch", "S")

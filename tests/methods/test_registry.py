@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -33,3 +34,27 @@ def test_a_broken_package_takes_no_other_method_with_it(
     with pytest.raises(UsageError, match=r"unknown method 'theirs'; known: .*sound.*no_such_module"):
         registry.get("theirs")
     sys.modules.pop("sound_method")
+
+
+def test_a_name_that_nothing_has_is_refused_without_torch() -> None:
+    program = (
+        "import sys\nfrom harness.run import main\n"
+        "assert main(sys.argv[1:]) == 2\n"
+        "assert not {'torch', 'transformers'} & sys.modules.keys(), 'imported'"
+    )
+    for argv in (["--method", "theirs"], ["--preset", "theirs"], ["--benchmark", "theirs"]):
+        command = [sys.executable, "-c", program, *argv]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0 and "unknown" in done.stderr, done.stderr
+
+
+def test_every_built_in_module_registers_its_name() -> None:
+    for name, module in registry.BUILTIN_MODULES.items():
+        assert registry.get(name).__module__ == module and registry.is_builtin(name)
+
+
+def test_a_built_in_name_is_taken_before_its_module_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = type("Mine", (registry.get("ngram"),), {})
+    monkeypatch.setattr(registry, "_methods", {})
+    with pytest.raises(UsageError, match=r"'spd' is already taken by methods\.spd\.method"):
+        registry.register("spd")(mine)

@@ -26,7 +26,7 @@ from harness.cli import guard
 from harness.check import main as check
 from harness.run import main as run
 
-harness.checks.cli.registry.names()  # imported once for all that follow
+METHODS = {name: harness.checks.cli.registry.get(name) for name in harness.checks.cli.registry.names()}
 parent = os.getpid()
 for name, command, arguments in json.loads(sys.argv[1]):
     main = check if command == "check" else run

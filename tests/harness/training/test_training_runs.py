@@ -19,7 +19,7 @@ from harness.records.manifest import enter
 from harness.training.cli import TrainRequest, parse
 from harness.training.corpus import ANSWERS, load_corpus
 from harness.training.exclusion import ExclusionList
-from harness.training.generate import GenerateRequest, generate
+from harness.training.generate import GenerateRequest, generate, tokens_left
 from harness.training.heads import parse_head
 from harness.training.session import CURVE, STATE, TrainingSession
 from methods import registry
@@ -290,6 +290,17 @@ def test_generation_resumes_and_keeps_benchmark_prompts_out(tmp_path: Path) -> N
     assert config["exclusion"] == {"texts": 1, "sha256": NOTHING.sha256, "dropped": 1}
     corpus = load_corpus(target, [str(tmp_path / "out")], exclusion=NOTHING, max_length=64, held_out=1)
     assert corpus.about["supervised_tokens"] == 5 * 3
+
+
+def test_what_is_left_to_generate_ends_at_the_budget_and_at_the_cap() -> None:
+    """20,000 prompts of up to 320 tokens, of a budget of 90,000 tokens 30,000 are there."""
+    request = parse(["generate", "--out", "x", "--tokens", "90000"])[1]
+    assert isinstance(request, GenerateRequest)
+    assert tokens_left(request, 30_000, 20_000, 250.0) == 60_000
+    assert tokens_left(request, 90_001, 20_000, 250.0) == 0
+    assert tokens_left(request, 30_000, 100, 250.0) == 25_000  # the prompts run out before
+    # After one short answer of a batch whose rows all have 30 tokens, answers count with their cap.
+    assert tokens_left(dataclasses.replace(request, tokens=None), 12, 100, 96 * 30 / 1) == 100 * 320
 
 
 @pytest.mark.parametrize("name", recipe_names())
