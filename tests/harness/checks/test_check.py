@@ -194,7 +194,7 @@ def test_the_readme_recipe_for_another_projects_tests(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=path, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 passed, 1 skipped" in done.stdout
-    assert "C3: needs a methods.decoding.rounds.RoundMethod or a pipeline" in done.stdout
+    assert "C3: needs a RoundMethod (methods.decoding.rounds) or a pipeline" in done.stdout
 
 
 def test_cases_name_the_fault(outside):
