@@ -333,6 +333,7 @@ def install(setattr_: Any = setattr) -> None:
     setattr_(registry, "BUILTIN_MODULES", {})
     setattr_(registry, "_registered_in", {})
     setattr_(registry, "_methods", dict(METHODS))
+    setattr_(registry, "_registered_in", {})
     setattr_(plan, "load_target", lambda name, dtype: FakeTarget())
     setattr_(losslessness, "judge", lambda *_: DIFFERS)
     for module in (witness, passes):

@@ -73,7 +73,7 @@ def test_the_headline_is_named_with_its_version():
     assert gsm8k.HEADLINE in gsm8k.FILTERS
     assert str(scoring.scorer("gsm8k")) == "stated v2"
     assert scoring.scorer("mt_bench") is scoring.scorer("humaneval") is None
-    assert str(scoring.scorer("humaneval", execute_code=True)) == "pass@1 v1"
+    assert str(scoring.scorer("humaneval", execute_code=True)) == "pass@1 v2"
 
 
 def test_unusable_input_is_a_usage_error():

@@ -8,6 +8,7 @@ from conftest import random_ids
 
 from methods.errors import UsageError
 from methods.models.layer import build_layers
+from methods.models.passes import PassLog
 from methods.models.target import Target
 
 TOLERANCE = 1e-5
@@ -100,4 +101,4 @@ def test_unknown_family_is_refused(llama: Target) -> None:
         model_type = "gpt2"
 
     with pytest.raises(UsageError, match=r"gpt2.*allowed: llama"):
-        build_layers(llama.hf.model, Config())
+        build_layers(llama.hf.model, Config(), PassLog())

@@ -53,8 +53,8 @@ def test_unusable_options_of_one_method(name, options, message):
         ([], "the prompt is empty"),
         ([64], "outside the vocabulary of tiny-llama"),
         ([-1], "outside the vocabulary of tiny-llama"),
-        (random_ids(512), "has 512 tokens; tiny-llama has a context of 512, so at most 511"),
-        (random_ids(600), "has 600 tokens; tiny-llama has a context of 512, so at most 511"),
+        (random_ids(1024), "has 1024 tokens; tiny-llama has a context of 1024, so at most 1023"),
+        (random_ids(1100), "has 1100 tokens; tiny-llama has a context of 1024, so at most 1023"),
     ],
 )
 def test_unusable_prompts(name, prompt, message):
