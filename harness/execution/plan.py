@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +23,10 @@ from harness.execution.late import (
     scorer,
     seal_of,
 )
+from harness.execution.name import run_name
 from harness.execution.sharding import ALONE, Shard
 from harness.execution.target_watch import told
 from harness.records import identity
-from harness.records.manifest import FINGERPRINT_DIGITS, fingerprint
 from methods import registry
 from methods.core import SamplingParams
 from methods.errors import TargetChanged, UsageError, describe
@@ -206,18 +205,6 @@ def reference_plan(plan: Plan) -> Plan:
         code={AR: plan.code[AR]},
         replaces="none" if plan.replaces == "none" else "other code",  # what is of this code is for all
     )
-
-
-def run_name(request: RunRequest, config: dict[str, Any]) -> str:
-    """``<preset>-<method>-<options>-<fingerprint>``: one directory per configuration."""
-    options = [f"{name}{Path(text).name}" for name, text in sorted(request.options.items())]
-    widths = [f"width{'_'.join(map(str, request.widths))}"] if request.widths else []
-    where = request.preset or Path(request.target or "").name
-    mode = [request.mode] if request.mode != "decode" else []
-    name = "-".join(
-        [where, request.method, *options, *widths, *mode, fingerprint(config)[:FINGERPRINT_DIGITS]]
-    )
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
 def _with_checkpoint(request: RunRequest, preset: Preset | None) -> dict[str, str]:
