@@ -1,1 +1,5 @@
 """Benchmarks, runs, records and metrics around the decoding methods."""
+
+from spd_bench import require
+
+require("methods")

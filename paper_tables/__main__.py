@@ -66,7 +66,10 @@ def build(number: str, options: argparse.Namespace, shard: Shard = ALONE) -> str
         shard=shard,
     )
     if options.stored_only and not (sheet.folder / stored.FOLDER).is_dir():
-        raise UsageError(f"nothing is stored in {sheet.folder}: it has no folder {stored.FOLDER}")
+        raise UsageError(
+            f"nothing is stored in {sheet.folder}: it has no folder {stored.FOLDER}; the committed records "
+            "lie in the repository's results, which --results DIR names"
+        )
     if options.stored_only:
         runs.tell_other_code(sheet, rows)
     else:

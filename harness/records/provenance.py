@@ -22,7 +22,7 @@ LIBRARIES = (
     "numpy",
 )
 _ROOT = Path(__file__).resolve().parents[2]
-_CODE = ("harness", "methods", "paper_tables", "pyproject.toml", "constraints.txt")
+_CODE = ("harness", "methods", "paper_tables", "spd_bench.py", "pyproject.toml", "constraints.txt")
 
 
 def package_commit() -> dict[str, Any]:

@@ -28,6 +28,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "tiny" / name).mkdir(parents=True)
         (tmp_path / "tiny" / name / "draft.json").write_text(json.dumps({"tensors_sha256": name}))
     monkeypatch.setattr(source, "_SHIPPED_ROOT", tmp_path)
+    monkeypatch.delenv("SPD_BENCH_CHECKPOINTS", raising=False)
     return tmp_path
 
 
@@ -59,6 +60,21 @@ def test_what_is_shipped_is_named_when_nothing_fits():
             preset_checkpoint(preset(spd=SPD), "spd", {"draft_layers": pattern})
     with pytest.raises(UsageError, match=r"with n = 8 is shipped \(shipped: none\)"):
         preset_checkpoint(preset(ppsd="shipped:tiny/ppsd-n{n}"), "ppsd", {})
+
+
+def test_outside_a_checkout_their_place_is_named(root, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(source, "_SHIPPED_ROOT", tmp_path_factory.mktemp("packages") / "checkpoints")
+    name = "shipped:tiny/eagle3"
+    for take in (lambda: preset_checkpoint(preset(eagle3=name), "eagle3", {}), lambda: source.resolve(name)):
+        monkeypatch.delenv("SPD_BENCH_CHECKPOINTS", raising=False)
+        with pytest.raises(UsageError, match=r"results/checkpoints; set SPD_BENCH_CHECKPOINTS=DIR .* PATH"):
+            take()
+        monkeypatch.setenv("SPD_BENCH_CHECKPOINTS", "nowhere")
+        with pytest.raises(UsageError, match="SPD_BENCH_CHECKPOINTS names nowhere, which is no folder"):
+            take()
+        monkeypatch.setenv("SPD_BENCH_CHECKPOINTS", str(root))
+        take()
+    assert source.resolve(name) == root / "tiny" / "eagle3"
 
 
 @pytest.mark.parametrize("options", [{"checkpoint": "mine"}, {"untrained": "true"}])
