@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -100,7 +101,7 @@ def start(world: int, address: Address, threads: int, run: Callable[..., Any]) -
     context.set_forkserver_preload(list(_PRELOAD))
     ranks = [environment_rank()] if under_launcher() else [(rank, rank) for rank in range(world)]
     sockets = socket_mesh(world if len(ranks) == world else 1)
-    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", **_same_packages()}
     with _environment(**settings), _without_main_module():
         processes = [
             context.Process(
@@ -118,6 +119,12 @@ def start(world: int, address: Address, threads: int, run: Callable[..., Any]) -
             for end in (end for ends in sockets for end in ends.values()):
                 end.close()  # the ranks have their own, and notice when the other side has none any more
     return list(processes)
+
+
+def _same_packages() -> dict[str, str]:
+    """Python looks in the working directory first, where a folder may have the name of a package of ours."""
+    paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 @contextmanager

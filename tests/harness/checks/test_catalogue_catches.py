@@ -154,7 +154,7 @@ FAULTS = [
     Fault("C34", "ngram", Ngram, "session", faults.draft_with_the_target),
     # runs and records
     Fault("C22", "harness", chat, "_with_one_bos", two_bos),
-    Fault("C24", "harness", metrics, "_ratio", mean_over_one_more),
+    Fault("C24", "harness", metrics, "ratio_of_sums", mean_over_one_more),
     Fault("C25", "harness", journal.Journal, "_cut_torn_line", accept_anything),
     Fault("C26", "harness", manifest, "first_difference", accept_anything),
 ]
