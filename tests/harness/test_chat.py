@@ -112,7 +112,7 @@ def test_description_for_the_record():
 
 def test_fastchat_import_stays_light():
     code = (
-        "import sys\nfrom harness import chat\nchat._conversation('vicuna_v1.1')\n"
+        "import sys\nfrom harness.benchmarks import chat\nchat._conversation('vicuna_v1.1')\n"
         "print(sorted({'torch', 'transformers', 'fastchat.model'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
