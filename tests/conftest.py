@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -20,6 +21,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 def tiny(family: str, layers: int = 8) -> Target:
     """Built once per session: methods only read a target."""
     return tiny_target(family, layers)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_targets() -> Iterator[None]:
+    """What the tests of a file did to a target is not there for those of the next one."""
+    yield
+    tiny.cache_clear()
 
 
 @pytest.fixture(params=FAMILIES)

@@ -15,6 +15,7 @@ from harness.config.profiles import load_profile
 from harness.execution.late import (
     benchmark_version,
     describe_chat,
+    load_plugins,
     load_preset,
     load_prompts,
     load_target,
@@ -110,8 +111,7 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     not have or refuses, no prompts, a prompt longer than the target's context. ``TargetChanged`` if
     building the method changed the target.
     """
-    for module in request.plugins:
-        registry.load_plugin(module)
+    load_plugins(request)
     _check_names(request)
     measured = request.mode == "decode"
     with_ar = [] if measured and not request.baseline else [AR]

@@ -11,7 +11,7 @@ from replay_world import install
 
 from harness.devices import device_runs, emulation
 from harness.devices.projection import project
-from paper_tables import devices, runs
+from paper_tables import current, devices, runs
 from paper_tables.measured import ON_DEVICES
 from paper_tables.plan import SPECS, Row, Size
 from paper_tables.runs import Sheet
@@ -45,7 +45,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sheet:
     install(monkeypatch)
-    monkeypatch.setattr(runs, "load_preset", lambda name: runs_preset)
+    monkeypatch.setattr(current, "load_preset", lambda name: runs_preset)
     size = Size(prompts={0.0: 2}, max_new_tokens=10, folder="small")
     return Sheet(SPECS["2"], "small", size, "smollm2-135m", tmp_path / "tables", tmp_path / "runs")
 

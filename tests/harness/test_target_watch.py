@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,3 +211,19 @@ def test_a_table_stores_nothing_of_a_method_that_changes_the_target(
     with pytest.raises(TargetChanged, match="method 'mutating' changed the target"):
         fill(sheet, [Row.of("mutating", "mutating")])
     assert not list((tmp_path / "table").rglob("*.jsonl"))
+
+
+def test_a_plugin_cannot_replace_the_harness_clock(tmp_path, monkeypatch):
+    """In a process where nothing has bound the clock yet."""
+    (tmp_path / "slows.py").write_text("import time\ntime.perf_counter = lambda: 0.0\n")
+    program = (
+        "from types import SimpleNamespace\nfrom harness.execution.late import load_plugins\n"
+        "load_plugins(SimpleNamespace(plugins=['slows'], method='slows'))\n"
+        "from harness.execution import witness\nfrom methods.models import passes\n"
+        "print(witness.perf_counter() > 0, passes.perf_counter() > 0)"
+    )
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), str(tmp_path)])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.stdout.split() == ["True", "True"], done.stderr
