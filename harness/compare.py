@@ -23,11 +23,9 @@ from harness.analysis.summary import worst
 from harness.cli.entry import Parser, add_json_flag, exit_code, path, print_json
 from harness.execution.plan import AR
 from harness.records.manifest import read_manifest
-from harness.records.record import Record
+from harness.records.record import Record, Unit
 from harness.records.status import read_run
 from methods.errors import UsageError
-
-Unit = tuple[str, str, int, float, int]
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
         widths = sorted({record.width for record in run.records})
         if len(widths) > 1:
             raise UsageError(f"run {run.name} holds widths {widths}; compare runs of one width each")
-    common = set.intersection(*({_unit(r) for r in metrics.completed(run.records)} for run in runs))
+    common = set.intersection(*({r.unit for r in metrics.completed(run.records)} for run in runs))
     if not common:
         raise UsageError("the runs have no completed prompt in common")
     check_prompts((run.name, run.records) for run in runs)
@@ -93,11 +91,9 @@ def compare(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def s_ratio(first: Sequence[Record], second: Sequence[Record]) -> Estimate | None:
     """S of ``second`` / that of ``first``, both on the same units. The pairs are resampled, not the
     records."""
-    other = {_unit(record): record for record in first}
+    other = {record.unit: record for record in first}
     rows = [
-        [float(b.decoded), _layers(b), float(a.decoded), _layers(a)]
-        for b in second
-        for a in [other[_unit(b)]]
+        [float(b.decoded), _layers(b), float(a.decoded), _layers(a)] for b in second for a in [other[b.unit]]
     ]
     return estimate(second, rows, ratio_of_ratios)
 
@@ -125,13 +121,9 @@ def _not_alike(base: Run, first: Sequence[Record], run: Run, mine: Sequence[Reco
     return unlike_seconds([base.manifest, run.manifest]) or unlike_baselines(beside)
 
 
-def _unit(record: Record) -> Unit:
-    return (record.benchmark, record.prompt_id, record.turn, record.temperature, record.repeat)
-
-
 def _kept(run: Run, units: set[Unit]) -> list[Record]:
     """The run's records of ``units``, in one order for all runs."""
-    return sorted((r for r in run.records if _unit(r) in units and r.error is None), key=_unit)
+    return sorted((r for r in run.records if r.unit in units and r.error is None), key=lambda r: r.unit)
 
 
 def _figures(run: Run, records: Sequence[Record]) -> dict[str, Any]:

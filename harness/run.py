@@ -19,14 +19,14 @@ from harness.analysis.summary import brief, summary, table
 from harness.cli.arguments import RunRequest, parse
 from harness.cli.entry import exit_code, print_json
 from harness.cli.guard import guarded
-from harness.cli.options import has_ranks
+from harness.cli.options import typed
 from harness.cli.time_limit import finished, started_again
 from harness.execution.judge_answers import write_judge_answers
-from harness.execution.late import load_plugins
 from harness.execution.plan import Plan, beside, make_plan
 from harness.execution.sharding import ALONE, join
 from harness.records.manifest import write_json
 from harness.records.status import mismatches
+from methods import registry
 from methods.environment import environment_rank, under_launcher
 
 if TYPE_CHECKING:
@@ -77,8 +77,10 @@ def execute(argv: Sequence[str]) -> int:
 
 
 def _has_ranks(request: RunRequest) -> bool:
-    load_plugins(request)
-    return has_ranks(request.method, request.options)
+    for module in request.plugins:
+        registry.load_plugin(module)
+    method = registry.get(request.method)
+    return method.has_ranks(method.Options(**typed(request.method, request.options)))
 
 
 def _recorded(plan: Plan, argv: Sequence[str]) -> Outcome:

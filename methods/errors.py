@@ -22,6 +22,10 @@ class RunFailure(SystemExit):
     """
 
 
+ENDS_A_RUN = (KeyboardInterrupt, RunFailure)
+"""Exceptions that are no failure of the method in whose code they are raised."""
+
+
 class TargetChanged(RunFailure):
     """A method changed the target that all methods share: what ran since may have run on another one."""
 
@@ -34,6 +38,11 @@ def describe(error: BaseException, *modules: str) -> str:
         if place := _place(error, module.partition(".")[0]):
             return f"{text} ({place})"
     return text
+
+
+def describe_failure(error: BaseException, module: str) -> str:
+    """``describe``, with the place in the package of a method's ``module``, or else in this package."""
+    return describe(error, module, "methods")
 
 
 def _place(error: BaseException, package: str) -> str | None:

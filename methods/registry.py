@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+import methods.clock  # noqa: F401  # before any plugin
 from methods.errors import UsageError, describe
 from methods.interface import DecodingMethod
 from methods.source_code.code import Code, code_of

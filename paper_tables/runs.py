@@ -191,11 +191,11 @@ def _missing(sheet: Sheet, rows: Sequence[Row], temperature: float) -> list[bool
             f"{', '.join(unknown)}",
             file=sys.stderr,
         )
-    return [not _done(sheet, row, temperature) for row in rows]
+    pairs = zip(rows, found, strict=True)
+    return [not _done(sheet, row, temperature, each) for row, each in pairs]
 
 
-def _done(sheet: Sheet, row: Row, temperature: float) -> bool:
-    found = sheet.find(row, temperature)
+def _done(sheet: Sheet, row: Row, temperature: float, found: Stored | None) -> bool:
     if found is None or found.reason is not None:
         return False
     same_drafter = found.header.get("drafter") == drafter(sheet.preset, row)

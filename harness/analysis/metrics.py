@@ -8,7 +8,6 @@ records, the mean of the prompts' own ratios, and bootstrap intervals of both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from harness.analysis.estimate import (
     Estimate,
@@ -107,9 +106,9 @@ def speedup_ratio(
     Both are ``timed_pairs``; only prompts that are in both count, and a resample draws the same prompts
     for both runs. A machine that was slower for all of one run cancels out.
     """
-    known = {_pair_key(record): _speedup_row(record, ar) for record, ar in first}
-    shared = [(record, ar) for record, ar in second if _pair_key(record) in known]
-    rows = [[*_speedup_row(record, ar), *known[_pair_key(record)]] for record, ar in shared]
+    known = {record.unit: _speedup_row(record, ar) for record, ar in first}
+    shared = [(record, ar) for record, ar in second if record.unit in known]
+    rows = [[*_speedup_row(record, ar), *known[record.unit]] for record, ar in shared]
     return estimate([record for record, _ in shared], rows, _ratio_of_speedups, **bootstrap)
 
 
@@ -132,15 +131,15 @@ def phase_time(
 
 def beside(records: Sequence[Record], baseline: Sequence[Record]) -> list[Record]:
     """The completed records of ``baseline`` for the prompts that ``records`` completed."""
-    wanted = {_pair_key(record) for record in completed(records)}
-    return [record for record in completed(baseline) if _pair_key(record) in wanted]
+    wanted = {record.unit for record in completed(records)}
+    return [record for record in completed(baseline) if record.unit in wanted]
 
 
 def timed_pairs(records: Sequence[Record], baseline: Sequence[Record]) -> list[tuple[Record, Record]]:
     """The timed records with AR's of the same prompt, turn, temperature and repeat, where it is timed."""
-    reference = {_pair_key(ar): ar for ar in completed(baseline) if ar.decode_s is not None}
+    reference = {ar.unit: ar for ar in completed(baseline) if ar.decode_s is not None}
     timed = [record for record in completed(records) if record.decode_s is not None]
-    return [(r, reference[_pair_key(r)]) for r in timed if _pair_key(r) in reference]
+    return [(r, reference[r.unit]) for r in timed if r.unit in reference]
 
 
 def _speedup_row(record: Record, ar: Record) -> list[float]:
@@ -204,7 +203,3 @@ def flushes(records: Sequence[Record]) -> int:
 def _ratio_of_speedups(sums: Floats) -> Floats:
     """Of columns as two ``_speedup_row`` side by side: the left one's speedup / the right one's."""
     return divide(ratio_of_ratios(sums[..., :4]), ratio_of_ratios(sums[..., 4:]))
-
-
-def _pair_key(record: Record) -> tuple[Any, ...]:
-    return (record.benchmark, record.prompt_id, record.turn, record.temperature, record.repeat)

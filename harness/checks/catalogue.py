@@ -24,7 +24,7 @@ from harness.checks.subject import Subject
 from harness.checks.watch import watching
 from harness.cli.time_limit import OutOfTime, limit
 from methods import registry
-from methods.errors import RunFailure, UsageError, describe
+from methods.errors import ENDS_A_RUN, UsageError, describe_failure
 
 HARNESS = "harness"
 """The subject of checks that concern no method."""
@@ -112,13 +112,13 @@ def run_check(check: Check, subject: Subject | None, sizes: Sizes) -> Outcome:
         status, reason = ("passed", "") if found.fault is None else ("failed", found.fault)
     except NotApplicable as why:
         status, reason = "not applicable", str(why)
-    except (KeyboardInterrupt, RunFailure):
+    except ENDS_A_RUN:
         raise
     except OutOfTime as error:
         status, reason = "failed", f"{HANGS}: {error}"
     except BaseException as error:
         module = registry.get(subject.method).__module__ if subject is not None else ""
-        status, reason = "failed", describe(error, module, "methods")
+        status, reason = "failed", describe_failure(error, module)
     if watch.fault is not None:
         status, reason = "failed", watch.fault
     seconds = time.perf_counter() - started

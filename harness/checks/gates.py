@@ -15,6 +15,7 @@ from methods.testing.progress import each
 from methods.testing.table_target import TableTarget
 
 GREEDY = SamplingParams()
+WARM = SamplingParams(temperature=1.0, seed=3)
 ROUNDING = 2e-6
 """Laws are float32."""
 

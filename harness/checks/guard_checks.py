@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from harness.checks import worlds
-from harness.checks.gates import GREEDY
+from harness.checks.gates import GREEDY, WARM
 from harness.checks.outcome import Measured
 from harness.checks.replays import replay_fault
 from harness.checks.sizes import Sizes
@@ -19,12 +19,10 @@ from harness.checks.small_world import make_tokenizer, save_prompts, save_target
 from harness.checks.subject import Subject
 from harness.records.files import read_records
 from methods import registry
-from methods.core import SamplingParams
 from methods.models.quiet import no_progress_bars
 from methods.models.seal import Seal
 from methods.testing.tiny import tiny_target
 
-WARM = SamplingParams(temperature=1.0, seed=3)
 LENGTHS = (1, 12, 70)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.checks import gates, worlds
-from harness.checks.gates import GREEDY
+from harness.checks.gates import GREEDY, WARM
 from harness.checks.outcome import Measured
 from harness.checks.sizes import Sizes
 from harness.checks.state_checks import facts
@@ -14,7 +14,6 @@ from methods.interface import DecodingMethod
 from methods.models.target import Target
 from methods.testing.progress import each
 
-WARM = SamplingParams(temperature=1.0, seed=3)
 LATE = 128
 """Output tokens from which on it is late."""
 DIFFERENT = 256

@@ -8,20 +8,17 @@ import torch
 
 from harness.checks import gates, worlds
 from harness.checks.divergence import compare, counted
-from harness.checks.gates import GREEDY
+from harness.checks.gates import GREEDY, WARM
 from harness.checks.outcome import Measured, NotApplicable
 from harness.checks.sizes import Sizes
 from harness.checks.subject import Subject
 from harness.checks.worlds import Cell
-from methods.core import SamplingParams
 from methods.decoding.trace import chain_fault, trace_fault
 from methods.interface import DecodingMethod
 from methods.models.target import Target
 from methods.pipeline.method import PipelineMethod
 from methods.testing.progress import each
 from methods.testing.uncached import Uncached
-
-WARM = SamplingParams(temperature=1.0, seed=3)
 
 
 def reference(subject: Subject, target: Target) -> DecodingMethod:

@@ -17,7 +17,7 @@ from methods import registry
 from methods.core import DecodeResult, SamplingParams
 from methods.decoding.rounds import RoundMethod
 from methods.decoding.trace import chain_fault, output_fault
-from methods.errors import RunFailure, describe
+from methods.errors import ENDS_A_RUN, describe_failure
 from methods.interface import DecodingMethod
 from methods.models.partition import split_layers
 from methods.models.seal import Seal
@@ -153,10 +153,10 @@ def run_case(case: Case, totals: Totals) -> str | None:
 def _fault(case: Case, totals: Totals) -> str | None:
     try:
         return _run(case, totals)
-    except (KeyboardInterrupt, RunFailure):
+    except ENDS_A_RUN:
         raise
     except BaseException as error:
-        return describe(error, registry.get(case.method).__module__, "methods")
+        return describe_failure(error, registry.get(case.method).__module__)
 
 
 def _run(case: Case, totals: Totals) -> str | None:

@@ -13,7 +13,7 @@ from harness.checks.outcome import Outcome
 from harness.checks.subject import Subject
 from methods import registry
 from methods.decoding.trace import trace_fault
-from methods.errors import RunFailure, TargetChanged, describe
+from methods.errors import ENDS_A_RUN, TargetChanged, describe_failure
 from methods.interface import DecodingMethod
 from methods.models.seal import Seal
 from methods.models.target import Target
@@ -66,10 +66,10 @@ def identity(subject: Subject, world: RealWorld, checkpoint: str | None) -> Outc
             if found.divergence is not None and statuses.count(found.status) == 1:
                 told[found.status] = f"first {found.status}, prompt {len(statuses)}: {found.divergence}"
             fault = fault or trace_fault(result)
-    except (KeyboardInterrupt, RunFailure):
+    except ENDS_A_RUN:
         raise
     except BaseException as error:
-        fault = describe(error, type(method).__module__, "methods")
+        fault = describe_failure(error, type(method).__module__)
     if "mismatch" in statuses:
         fault = fault or told.get("mismatch") or "an output ends at another place than plain decoding's"
     if (difference := seal.difference()) is not None:

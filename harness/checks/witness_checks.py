@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Iterator
 
 from harness.checks import worlds
-from harness.checks.gates import GREEDY
+from harness.checks.gates import GREEDY, WARM
 from harness.checks.outcome import Measured, NotApplicable
-from harness.checks.output_checks import WARM
 from harness.checks.sizes import Sizes
 from harness.checks.subject import Subject
 from harness.execution.witness import Witness, Witnessed

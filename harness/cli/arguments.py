@@ -51,8 +51,7 @@ class RunRequest:
     ``options`` are the method options that were given, still as text; ``widths`` those of
     ``--width``, one set of records each. ``emulate`` names the profile of devices on which the run's
     traces are repeated. ``timeout`` is in seconds and per prompt. ``fresh``: records that are there are
-    kept aside.
-    ``json``: the summary is printed on a terminal, too.
+    kept aside. ``json``: the summary is printed on a terminal, too.
     """
 
     method: str

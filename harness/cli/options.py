@@ -87,9 +87,3 @@ def _boolean(name: str, text: str) -> bool:
     if text.lower() in _FALSE:
         return False
     raise UsageError(f"option {name} expects true or false, got {text!r}")
-
-
-def has_ranks(method: str, options: Mapping[str, str]) -> bool:
-    """Whether the method decodes in processes of its own; ``UsageError`` for options it refuses."""
-    cls = registry.get(method)
-    return cls.has_ranks(cls.Options(**typed(method, options)))

@@ -15,17 +15,14 @@ from harness.execution.witness import TraceError, Witness
 from harness.records.journal import Journal
 from harness.records.line import to_line
 from harness.records.record import Key, Record, StepArrays
+from harness.records.status import by_ids
 from methods.core import DecodeResult
-from methods.errors import RunFailure, describe
+from methods.errors import ENDS_A_RUN, describe, describe_failure
 from methods.interface import DecodingMethod
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt
     from harness.execution.cycle_log import CycleLog
-
-
-ENDS_A_RUN = (KeyboardInterrupt, RunFailure)
-"""Exceptions of a method that are no prompt's failure."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class Arm:
         except ENDS_A_RUN:
             raise
         except BaseException as error:
-            return replace(record, error=describe(error, type(self.method).__module__, "methods"))
+            return replace(record, error=describe_failure(error, type(self.method).__module__))
         return decoded
 
     def _log(self, unit: Unit, result: DecodeResult) -> None:
@@ -166,12 +163,9 @@ class Arm:
 
     def judged(self, record: Record, reference: Record | None) -> Record:
         """``record`` compared with AR's of the same prompt; see ``harness.execution.losslessness``."""
-        if record.error is not None or reference is None or reference.error is not None:
-            return replace(record, lossless="unchecked")
-        if record.temperature > 0:
-            return replace(record, lossless="sampled")
-        if record.output_ids == reference.output_ids:
-            return replace(record, lossless="exact")
+        status = by_ids(record, reference)
+        if status is not None or reference is None:
+            return replace(record, lossless=status or "unchecked")
         return self._asked(record, reference)
 
     def _asked(self, record: Record, reference: Record) -> Record:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from methods import registry
 
 if TYPE_CHECKING:
     from harness.benchmarks import Prompt, PromptSet
     from harness.benchmarks.chat import Message
-    from harness.cli.arguments import RunRequest
     from harness.config.presets import Preset
     from methods.models.seal import Seal
 
@@ -76,12 +72,3 @@ def score(prompt: Prompt, text: str, execute_code: bool) -> float | None:
 
     result = score_answers(prompt.benchmark, [text], [prompt.reference], execute_code=execute_code)
     return None if result is None else result.accuracy
-
-
-def load_plugins(request: RunRequest) -> None:
-    """Import the plugins of a request, and before them what holds a method to the harness's own clock:
-    a plugin that replaces ``time.perf_counter`` then replaces its own only."""
-    if request.plugins:
-        import_module("harness.execution.witness")
-    for module in request.plugins:
-        registry.load_plugin(module)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.cli.arguments import RunRequest
-from harness.cli.options import default_of, has_ranks, typed
+from harness.cli.options import default_of, typed
 from harness.config.drafters import preset_checkpoint
 from harness.config.profiles import load_profile
 from harness.execution.late import (
     benchmark_version,
     describe_chat,
-    load_plugins,
     load_preset,
     load_prompts,
     load_target,
@@ -30,7 +29,7 @@ from harness.execution.target_watch import told
 from harness.records import identity
 from methods import registry
 from methods.core import SamplingParams
-from methods.errors import TargetChanged, UsageError, describe
+from methods.errors import TargetChanged, UsageError, describe_failure
 from methods.interface import DecodingMethod
 from methods.source_code.code import Code
 
@@ -111,17 +110,19 @@ def make_plan(request: RunRequest, shard: Shard = ALONE) -> Plan:
     not have or refuses, no prompts, a prompt longer than the target's context. ``TargetChanged`` if
     building the method changed the target.
     """
-    load_plugins(request)
+    for module in request.plugins:
+        registry.load_plugin(module)
     _check_names(request)
     measured = request.mode == "decode"
     with_ar = [] if measured and not request.baseline else [AR]
     code = identity.codes([request.method, *with_ar], request.mode)
     preset = load_preset(request.preset) if request.preset is not None else None
     widths, given = _widths(request), typed(request.method, request.options)
+    method = registry.get(request.method)
     for extra in widths.values():
-        registry.get(request.method).Options(**given | extra)  # refuses what it can before anything loads
+        method.Options(**given | extra)  # refuses what it can before anything loads
     options = typed(request.method, _with_checkpoint(request, preset))
-    timed_ranks = measured and has_ranks(request.method, request.options)
+    timed_ranks = measured and method.has_ranks(method.Options(**given))
     if request.timings and not (timed_ranks or request.emulate is not None):
         raise UsageError("--timings needs a process per stage: --runtime distributed, or --emulate PROFILE")
     sets = [load_prompts(name, request.data_dir, request.prompts) for name in request.benchmarks]
@@ -248,7 +249,7 @@ def _built(name: str, target: Any, options: dict[str, Any]) -> DecodingMethod:
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        reason = describe(error, registry.get(name).__module__, "methods")
+        reason = describe_failure(error, registry.get(name).__module__)
         raise UsageError(f"method {name!r} cannot be set up for {target.name}: {reason}") from error
     return method
 

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from harness.cli.time_limit import limit
 from harness.execution import run_directory
-from harness.execution.arm import ENDS_A_RUN, Arm, Unit
+from harness.execution.arm import Arm, Unit
 from harness.execution.plan import AR, REPLAY_BATCH, Plan, reference_plan
 from harness.execution.runner import Outcome, ended, in_order, units
 from harness.execution.target_watch import TargetWatch
@@ -27,7 +27,7 @@ from harness.records.manifest import fingerprint
 from harness.records.record import RECORDS, Record, StepArrays
 from methods.core import DecodeResult, Step
 from methods.decoding.trace import layers_fault, trace_fault
-from methods.errors import UsageError, describe
+from methods.errors import ENDS_A_RUN, UsageError, describe_failure
 
 
 def run(plans: Sequence[Plan], argv: Sequence[str]) -> list[Outcome]:
@@ -209,7 +209,7 @@ def _replayed(arm: Arm, output: Record, known: object) -> Record:
         raise
     except BaseException as error:
         blank = replace(record, output_ids=[], finish_reason=None, steps=StepArrays(), text="", score=None)
-        return replace(blank, error=describe(error, type(arm.method).__module__, "methods"))
+        return replace(blank, error=describe_failure(error, type(arm.method).__module__))
     return replace(
         record,
         lossless="replayed",

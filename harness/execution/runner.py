@@ -13,13 +13,13 @@ from tqdm import tqdm
 
 from harness.cli.time_limit import limit
 from harness.execution import run_directory
-from harness.execution.arm import ENDS_A_RUN, Arm, Unit
+from harness.execution.arm import Arm, Unit
 from harness.execution.plan import AR, NO_WIDTH, Plan
 from harness.execution.sharding import ALONE
 from harness.execution.target_watch import TargetWatch
 from harness.records.record import BASELINE, RECORDS, Record
 from harness.records.status import restated
-from methods.errors import UsageError, describe
+from methods.errors import ENDS_A_RUN, UsageError, describe_failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -227,7 +227,7 @@ class _Loop:
             raise
         except BaseException as error:  # the run itself will record it
             print(
-                f"warm-up of {arm.method.name}: {describe(error, type(arm.method).__module__, 'methods')}",
+                f"warm-up of {arm.method.name}: {describe_failure(error, type(arm.method).__module__)}",
                 file=sys.stderr,
             )
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter, thread_time  # bound here: a method that replaces time's changes its own only
 from typing import TYPE_CHECKING
 
+from methods.clock import perf_counter, thread_time
 from methods.core import DecodeResult, SamplingParams
-from methods.decoding.trace import by_phase, counted_fault, layers_fault, output_fault
+from methods.decoding.trace import by_phase, counted_fault, is_measured, layers_fault, output_fault
 from methods.interface import DecodingMethod
 from methods.models.passes import Pass
 
@@ -63,7 +63,7 @@ class Witnessed:
         target does, so it cannot show less than lies between the target's passes."""
         prefill_s, decode_s = self.result.prefill_s, self.result.decode_s
         for name, value in (("prefill_s", prefill_s), ("decode_s", decode_s)):
-            if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            if not is_measured(value):
                 return f"{name} is {value!r}, not a number of seconds >= 0"
         claimed = prefill_s + decode_s
         if _longer(claimed, self.seconds):

@@ -24,6 +24,9 @@ Mode = Literal["decode", "replay", "emulate", "project"]
 Key = tuple[str, str, int, float, int, int]
 """(benchmark, prompt_id, turn, temperature, width, repeat): what makes a record unique in its file."""
 
+Unit = tuple[str, str, int, float, int]
+"""(benchmark, prompt_id, turn, temperature, repeat): what records of several arms, AR's among them, share."""
+
 RECORDS, BASELINE = "records", "baseline"
 """Stems of the two file sets of a run: the method's own records and those of its AR arm."""
 
@@ -118,6 +121,10 @@ class Record:
     @property
     def key(self) -> Key:
         return (self.benchmark, self.prompt_id, self.turn, self.temperature, self.width, self.repeat)
+
+    @property
+    def unit(self) -> Unit:
+        return (self.benchmark, self.prompt_id, self.turn, self.temperature, self.repeat)
 
     @property
     def decoded(self) -> int:

@@ -24,14 +24,10 @@ def restated(records: Sequence[Record], baseline: Sequence[Record]) -> list[Reco
     far as its ``doubt`` fits the ids. Without any baseline, and for traces that were not decoded, statuses
     stay as they are.
     """
-    reference = {_unit(ar): ar for ar in baseline if ar.error is None}
+    reference = {ar.unit: ar for ar in baseline if ar.error is None}
     if not reference:
         return list(records)
-    return [_restated(record, reference.get(_unit(record))) for record in records]
-
-
-def _unit(record: Record) -> tuple[str, str, int, float, int]:
-    return (record.benchmark, record.prompt_id, record.turn, record.temperature, record.repeat)
+    return [_restated(record, reference.get(record.unit)) for record in records]
 
 
 def _restated(record: Record, ar: Record | None) -> Record:
@@ -45,13 +41,19 @@ def _restated(record: Record, ar: Record | None) -> Record:
     return replace(record, lossless=status, doubt=doubt)
 
 
-def _status(record: Record, ar: Record | None) -> Lossless:
-    if ar is None:
+def by_ids(record: Record, ar: Record | None) -> Lossless | None:
+    """The status that ids and temperature alone decide; None where the target has to be asked."""
+    if record.error is not None or ar is None or ar.error is not None:
         return "unchecked"
     if record.temperature > 0:
         return "sampled"
-    if record.output_ids == ar.output_ids:
-        return "exact"
+    return "exact" if record.output_ids == ar.output_ids else None
+
+
+def _status(record: Record, ar: Record | None) -> Lossless:
+    status = by_ids(record, ar)
+    if status is not None or ar is None:
+        return status or "unchecked"
     parting = first_difference(ar.output_ids, record.output_ids)
     if record.lossless == "unchecked" or (record.lossless == "tie" and _fits(record.doubt, parting)):
         return record.lossless
@@ -69,9 +71,9 @@ def _fits(doubt: Mapping[str, float] | None, parting: int | None) -> bool:
 
 def mismatches(records: Sequence[Record], baseline: Sequence[Record], most: int = 10) -> list[str]:
     """Where outputs part from AR's without being ties, a line for each of the first ``most``."""
-    reference = {_unit(ar): ar for ar in baseline if ar.error is None}
-    found = [r for r in records if r.lossless == "mismatch" and r.error is None and _unit(r) in reference]
-    lines = [_parting(record, reference[_unit(record)]) for record in found[:most]]
+    reference = {ar.unit: ar for ar in baseline if ar.error is None}
+    found = [r for r in records if r.lossless == "mismatch" and r.error is None and r.unit in reference]
+    lines = [_parting(record, reference[record.unit]) for record in found[:most]]
     return lines + ([f"and {len(found) - most} more outputs with a mismatch"] if len(found) > most else [])
 
 

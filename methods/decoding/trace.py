@@ -49,7 +49,7 @@ def _step_fault(step: Step, first: Step) -> str | None:
     measured = (step.target_layers, step.draft_layers, *step.phases.values())
     if not all(isinstance(count, int) and count >= 0 for count in counts):
         return f"has a count that is no whole number >= 0: {step}"
-    if not all(_measured(value) for value in measured):
+    if not all(is_measured(value) for value in measured):
         return f"has layers or seconds that are no number >= 0: {step}"
     if step.accepted > step.drafted:
         return f"accepts {step.accepted} of {step.drafted} drafted nodes"
@@ -65,7 +65,8 @@ def _step_fault(step: Step, first: Step) -> str | None:
     return None
 
 
-def _measured(value: float) -> bool:
+def is_measured(value: object) -> bool:
+    """Whether ``value`` is a number of seconds or layers."""
     return isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
+
+from methods.clock import perf_counter
 
 
 @dataclass(frozen=True, slots=True)

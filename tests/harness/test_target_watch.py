@@ -217,8 +217,7 @@ def test_a_plugin_cannot_replace_the_harness_clock(tmp_path, monkeypatch):
     """In a process where nothing has bound the clock yet."""
     (tmp_path / "slows.py").write_text("import time\ntime.perf_counter = lambda: 0.0\n")
     program = (
-        "from types import SimpleNamespace\nfrom harness.execution.late import load_plugins\n"
-        "load_plugins(SimpleNamespace(plugins=['slows'], method='slows'))\n"
+        "from methods.registry import load_plugin\nload_plugin('slows')\n"
         "from harness.execution import witness\nfrom methods.models import passes\n"
         "print(witness.perf_counter() > 0, passes.perf_counter() > 0)"
     )
