@@ -56,16 +56,24 @@ def render(
         ids = _render_fastchat(tokenizer, messages, template)
     else:
         _own_template(tokenizer)
-        # return_dict is spelt out: its default differs between releases of transformers.
-        encoded: Any = tokenizer.apply_chat_template(
-            cast(list[dict[str, str]], list(messages)),
-            add_generation_prompt=True,
-            enable_thinking=thinking,
-            tokenize=True,
-            return_dict=True,
-        )
-        ids = list(encoded["input_ids"])
+        ids = by_own_template(tokenizer, messages, thinking=thinking, opens_answer=True)
     return _with_one_bos(tokenizer, ids)
+
+
+def by_own_template(
+    tokenizer: Any, messages: Sequence[Message], *, thinking: bool, opens_answer: bool
+) -> list[int]:
+    """What the tokenizer's own template makes of the conversation, ``opens_answer`` with the assistant's
+    next turn begun; no token is added or taken away."""
+    # return_dict is spelt out: its default differs between releases of transformers.
+    encoded = tokenizer.apply_chat_template(
+        cast(list[dict[str, str]], list(messages)),
+        add_generation_prompt=opens_answer,
+        enable_thinking=thinking,
+        tokenize=True,
+        return_dict=True,
+    )
+    return list(encoded["input_ids"])
 
 
 def next_turn(messages: Sequence[Message], answer: str, user: str) -> list[Message]:

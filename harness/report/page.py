@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
+from itertools import chain
 from string import Template
 from typing import Any
 
@@ -12,7 +13,7 @@ from harness.report.answers import answers
 from harness.report.arms import Arm
 from harness.report.panels import panels
 from harness.report.runs import lead, notes, runs
-from harness.report.tables import categories, figures, meanings
+from harness.report.tables import categories, figures, lines_of, meanings
 
 
 def render(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]], tokenizer: object, texts: int) -> str:
@@ -20,11 +21,12 @@ def render(arms: Sequence[Arm], manifests: Sequence[dict[str, Any]], tokenizer: 
     temperatures = sorted({record.temperature for arm in arms for record in arm.records})
     title = escape(_title(manifests))
     body = [f"<h1>{title}</h1>", lead(manifests), notes(arms, manifests, temperatures)]
+    lines = [lines_of(arms, temperature) for temperature in temperatures]
     for number, temperature in enumerate(temperatures):
         body.append(f"<h2>Figures at T = {temperature:g}</h2>")
-        body.append(figures(arms, temperature))
+        body.append(figures(arms, lines[number]))
         if number == 0:
-            body.append(meanings(arms, temperatures))
+            body.append(meanings(arms, list(chain.from_iterable(lines))))
         body.append(panels(arms, temperature))
         body.append(categories(arms, temperature))
     body += [answers(arms, tokenizer, texts), runs(manifests)]

@@ -42,9 +42,17 @@ MEANINGS = {
 """By figure, or the word itself."""
 
 
-def figures(arms: Sequence[Arm], temperature: float) -> str:
-    """One line per arm and benchmark, overall first; columns nobody has a figure for are left out."""
-    lines = [(arm, line) for arm in arms for line in _lines(arm, temperature)]
+Lines = Sequence[tuple[Arm, dict[str, Any]]]
+"""An arm and a row of its summary, several for each arm."""
+
+
+def lines_of(arms: Sequence[Arm], temperature: float) -> Lines:
+    """The figures of every arm by benchmark, overall first."""
+    return [(arm, line) for arm in arms for line in _lines(arm, temperature)]
+
+
+def figures(arms: Sequence[Arm], lines: Lines) -> str:
+    """A row for each of ``lines``; columns nobody has a figure for are left out."""
     shown = _shown(arms, lines)
     counts = ["prompts", "tokens", *(["failed"] if any(line["failed"] for _, line in lines) else [])]
     body = [
@@ -61,9 +69,8 @@ def figures(arms: Sequence[Arm], temperature: float) -> str:
     return table(["method", "benchmark", "lossless", *shown.values(), *counts], body, words=3)
 
 
-def meanings(arms: Sequence[Arm], temperatures: Sequence[float]) -> str:
-    """What the headings that are on the page mean."""
-    lines = [(arm, line) for temperature in temperatures for arm in arms for line in _lines(arm, temperature)]
+def meanings(arms: Sequence[Arm], lines: Lines) -> str:
+    """What the headings mean that a page with ``lines`` has."""
     shown = _shown(arms, lines)
     known = MEANINGS | {"accuracy": "; ".join(accuracy_notes(line["accuracy_by"] for _, line in lines))}
     return words(
@@ -77,7 +84,7 @@ def wall_clock(arms: Sequence[Arm]) -> str:
     return f"{kinds[0]} wall-clock" if kinds else "wall-clock"
 
 
-def _shown(arms: Sequence[Arm], lines: Sequence[tuple[Arm, dict[str, Any]]]) -> dict[str, str]:
+def _shown(arms: Sequence[Arm], lines: Lines) -> dict[str, str]:
     """Figures that somebody has, with their headings. AR's accuracy is the method's own where the
     outputs are."""
     titles = FIGURES | {"wallclock_speedup": wall_clock(arms)}
@@ -89,11 +96,11 @@ def _shown(arms: Sequence[Arm], lines: Sequence[tuple[Arm, dict[str, Any]]]) -> 
 def _lines(arm: Arm, temperature: float) -> list[dict[str, Any]]:
     mine = arm.at(temperature)
     found = rows(mine, arm.baseline)
-    of_ar = {line["benchmark"]: line for line in rows(metrics.beside(mine, arm.baseline))}
+    of_ar = metrics.beside(mine, arm.baseline)
     for line in found:
-        ar = of_ar.get(line["benchmark"], {})
-        line["ar_accuracy"] = ar.get("accuracy")
-        line["ar_accuracy_interval"] = ar.get("accuracy_interval")
+        ar = metrics.accuracy([r for r in of_ar if line["benchmark"] in (OVERALL, r.benchmark)])
+        line["ar_accuracy"] = None if ar is None else ar.pooled
+        line["ar_accuracy_interval"] = None if ar is None else ar.pooled_interval
     return [line for line in found if line["benchmark"] == OVERALL] + [
         line for line in found if line["benchmark"] != OVERALL
     ]

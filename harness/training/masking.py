@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from harness.benchmarks.chat import Message, render
+from harness.benchmarks.chat import Message, by_own_template, render
 from methods.training.observation import Example
 
 
@@ -45,14 +45,7 @@ def to_examples(
 def _answer(
     tokenizer: Any, messages: Sequence[Message], opened: list[int], stop_ids: Collection[int], thinking: bool
 ) -> list[int]:
-    encoded: Any = tokenizer.apply_chat_template(
-        cast(list[dict[str, str]], list(messages)),
-        add_generation_prompt=False,
-        enable_thinking=thinking,
-        tokenize=True,
-        return_dict=True,
-    )
-    closed = list(encoded["input_ids"])
+    closed = by_own_template(tokenizer, messages, thinking=thinking, opens_answer=False)
     bos = opened[:1] if opened[:1] == [tokenizer.bos_token_id] and closed[:1] != opened[:1] else []
     closed = bos + closed
     if closed[: len(opened)] != opened:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from importlib import resources
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from harness.config import shipped
 from methods.errors import UsageError
 
 Dtype = Literal["float32", "bfloat16"]
 StopIds = Literal["generation_config"] | tuple[int, ...]
-
-_SUFFIX = ".toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +39,14 @@ class Preset:
 
 def preset_names() -> list[str]:
     """All shipped presets, sorted."""
-    files = (entry.name for entry in resources.files(__name__).iterdir())
-    return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+    return shipped.names(__name__)
 
 
 def load_preset(name: str) -> Preset:
     """The shipped preset ``name``; ``UsageError`` lists what exists or names the faulty key."""
     if name not in preset_names():
         raise UsageError(f"unknown preset {name!r}; known: {', '.join(preset_names())}")
-    return parse_preset(name, resources.files(__name__).joinpath(name + _SUFFIX).read_text("utf-8"))
+    return parse_preset(name, shipped.content(__name__, name).decode())
 
 
 def parse_preset(name: str, text: str) -> Preset:

@@ -6,13 +6,11 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from harness.config import shipped
 from methods.errors import UsageError
-
-_SUFFIX = ".toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +59,14 @@ def profile_facts(name: str, profile: Profile) -> dict[str, Any]:
 
 def profile_names() -> list[str]:
     """All shipped profiles, sorted."""
-    files = (entry.name for entry in resources.files(__name__).iterdir())
-    return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+    return shipped.names(__name__)
 
 
 def load_profile(name: str) -> Profile:
     """A shipped profile by name, or a TOML file by path. ``UsageError`` names the faulty key."""
     if name in profile_names():
-        return parse_profile(name, resources.files(__name__).joinpath(name + _SUFFIX).read_bytes())
-    if not name.endswith(_SUFFIX) or not Path(name).is_file():
+        return parse_profile(name, shipped.content(__name__, name))
+    if not name.endswith(shipped.SUFFIX) or not Path(name).is_file():
         raise UsageError(f"unknown profile {name!r}; allowed: {', '.join(profile_names())}, or a .toml file")
     return parse_profile(name, Path(name).read_bytes())
 

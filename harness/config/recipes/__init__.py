@@ -5,18 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from importlib import resources
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
+from harness.config import shipped
 from methods.errors import UsageError
 from methods.training.optimizer import OptimizerConfig
 
 Compute = Literal["float32", "bfloat16"]
 _NATIVE_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """Names of ``torch.cpu.get_capabilities`` that mean a bfloat16 matrix product in hardware."""
-_SUFFIX = ".toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +55,14 @@ def native_compute() -> Compute:
 
 def recipe_names() -> list[str]:
     """All shipped recipes, sorted."""
-    files = (entry.name for entry in resources.files(__name__).iterdir())
-    return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
+    return shipped.names(__name__)
 
 
 def load_recipe(name: str) -> Recipe:
     """The shipped recipe ``name``; ``UsageError`` lists what exists or names the faulty key."""
     if name not in recipe_names():
         raise UsageError(f"unknown recipe {name!r}; known: {', '.join(recipe_names())}")
-    return parse_recipe(name, resources.files(__name__).joinpath(name + _SUFFIX).read_text("utf-8"))
+    return parse_recipe(name, shipped.content(__name__, name).decode())
 
 
 def parse_recipe(name: str, text: str) -> Recipe:
