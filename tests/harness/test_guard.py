@@ -42,6 +42,12 @@ def interrupted():
         return 130
 
 """
+HEEDS = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
+"""A test run in the background, or under nohup, ignores one of them and hands that on."""
 STUCK = "any(itertools.repeat(False))"
 
 
@@ -49,8 +55,7 @@ def start(command: str, resumes: bool = False) -> subprocess.Popen[str]:
     """A program that is nothing but the guarded ``command``, in a process group of its own."""
     code = PROGRAM + f"sys.exit(guard.guarded(lambda: {command}, resumes={resumes}, grace_s=0.3))"
     return subprocess.Popen(
-        # A test run in the background may ignore interrupts, and hand that on.
-        [sys.executable, "-c", "import signal; signal.signal(2, signal.default_int_handler)\n" + code],
+        [sys.executable, "-c", HEEDS + code],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -161,10 +161,13 @@ def test_killed_and_continued_equals_a_run_alone(tmp_path: Path, monkeypatch) ->
     program = [str(Path(__file__).with_name("fake_run.py")), "0.05", *ARGUMENTS]
     shared = tmp_path / "shared"
     process = torchrun(*program, "--results", str(shared))
+    locks = [shared / ".lock-0", shared / ".lock-1"]
     deadline = time.monotonic() + 120
-    while stored(shared) < 6 and process.poll() is None and time.monotonic() < deadline:
+    # The first process may have stored so much before the second holds its lock.
+    while not (stored(shared) >= 6 and all(lock.exists() and lock.read_text() for lock in locks)):
+        assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
-    for victim in (process.pid, *(int((shared / f".lock-{rank}").read_text()) for rank in (0, 1))):
+    for victim in (process.pid, *(int(lock.read_text()) for lock in locks)):
         os.kill(victim, signal.SIGKILL)
     process.communicate(timeout=60)
     assert 6 <= stored(shared) < TOTAL
